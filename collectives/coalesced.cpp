@@ -13,7 +13,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<Tensors>;
 
-/// One tensor or more, of one dtype.
+/// Checks that there is one tensor or more, all of one dtype.
 void check_tensors(const char* function, const std::string& name, const Tensors& tensors, const GroupEntry& entry,
                    Use use) {
   if (tensors.empty())

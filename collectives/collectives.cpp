@@ -1,4 +1,4 @@
-// The collectives of dist::: arguments checked under the names that the caller knows, then c10d's ProcessGroup, whose
+// The collectives of dist:: check arguments under the names that the caller knows, then call c10d's ProcessGroup, whose
 // backend is the watched one.
 #include "collectives/dist.h"
 #include "collectives/finish.h"

@@ -1,5 +1,5 @@
-// How the ranks of a context connect their groups: they meet in the store, learn each other's processes and addresses,
-// and connect one group after the other. abort() ends all of it.
+// Connects the groups of a context: the ranks meet in the store, learn each other's processes and addresses, and
+// connect one group after the other. abort() ends all of it.
 #include <fmt/format.h>
 #include <unistd.h>
 

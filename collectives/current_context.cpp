@@ -1,4 +1,4 @@
-// Whose groups a call of dist:: means: those of the calling thread's rank, or else the process's (rank_context.h).
+// Finds whose groups a call of dist:: means: the calling thread's rank's, or else the process's (rank_context.h).
 #include <fmt/format.h>
 
 #include <mutex>

@@ -56,8 +56,8 @@ inline constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minute
 // ---- groups ------------------------------------------------------------------------------------------------------
 
 struct InitOptions {
-  // "gloo", "nccl", "cpu:gloo,cuda:nccl"; empty: the last where this process has LibTorch with CUDA and the plug-in for
-  // GPUs, else gloo
+  // "gloo", "nccl" or "cpu:gloo,cuda:nccl". Empty: "cpu:gloo,cuda:nccl" where this process has LibTorch with CUDA and
+  // the plug-in for GPUs, else "gloo".
   std::string backend;
   std::string init_method =
       "env://";  // env:// (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), file:///path, tcp://host:port
@@ -81,29 +81,29 @@ void init_process_group(const std::string& backend = "", const std::string& init
 /// Local. Ends `group`, or everything when it is empty.
 void destroy_process_group(const Group& group = {});
 
-/// A group of `ranks` (sorted; no rank twice). Collective over all ranks of the default group: those outside get a
-/// Group too, whose get_rank is -1 and which no collective accepts.
+/// Makes a group of `ranks` (sorted; no rank twice). Collective over all ranks of the default group: those outside get
+/// a Group too, whose get_rank is -1 and which no collective accepts.
 Group new_group(std::vector<int> ranks = {}, std::chrono::milliseconds timeout = kDefaultTimeout,
                 const std::string& backend = "");
 
-/// Groups of `group_size` ranks each, in the order of the ranks of `group`, whose size it must divide. Returns this
-/// rank's group, and all of them; a rank outside of `group` gets a group that it is not in. Collective over all ranks
-/// of the default group.
+/// Makes groups of `group_size` ranks each, in the order of the ranks of `group`, whose size it must divide. Returns
+/// this rank's group, and all of them; a rank outside of `group` gets a group that it is not in. Collective over all
+/// ranks of the default group.
 std::pair<Group, std::vector<Group>> new_subgroups(int group_size, const Group& group = {},
                                                    std::chrono::milliseconds timeout = kDefaultTimeout,
                                                    const std::string& backend = "");
-/// A group for each list of ranks of the default group; no rank in two of them. Collective over all ranks of the
-/// default group.
+/// Makes a group for each list of ranks of the default group; no rank is in two of them. Collective over all ranks of
+/// the default group.
 std::pair<Group, std::vector<Group>> new_subgroups_by_enumeration(
     const std::vector<std::vector<int>>& ranks_per_subgroup_list, std::chrono::milliseconds timeout = kDefaultTimeout,
     const std::string& backend = "");
-/// A group for each list of ranks of `parent`, counted in `parent`; no rank in two of them. Returns this rank's group;
-/// a rank of no list gets a group that it is not in. Collective over all ranks of the default group, not of `parent`
-/// only.
+/// Makes a group for each list of ranks of `parent`, counted in `parent`; no rank is in two of them. Returns this
+/// rank's group; a rank of no list gets a group that it is not in. Collective over all ranks of the default group, not
+/// of `parent` only.
 Group split_group(const Group& parent, const std::vector<std::vector<int>>& split_ranks,
                   std::chrono::milliseconds timeout = kDefaultTimeout);
 
-// Local questions. get_rank and get_world_size are -1 for a group that this rank is not in.
+// These questions are local. get_rank and get_world_size return -1 for a group that this rank is not in.
 bool is_available();
 bool is_initialized();
 bool is_backend_available(const std::string& backend);
@@ -117,12 +117,12 @@ bool is_xccl_available();
 bool is_interposer_active();
 /// Whether torchrun started this process.
 bool is_torchelastic_launched();
-/// "gloo" for "cpu", "nccl" for "cuda" and "cuda:0"; ArgumentError for devices that no backend here takes.
+/// Returns "gloo" for "cpu", "nccl" for "cuda" and "cuda:0". Throws ArgumentError for other devices.
 std::string get_default_backend_for_device(const std::string& device);
 int get_rank(const Group& group = {});
 int get_world_size(const Group& group = {});
-/// The rank among those of this machine: LOCAL_RANK; where that is not set, `fallback_rank`; without it, the number of
-/// lower ranks of the default group on this machine. Throws Error where none of these is there.
+/// Returns the rank among those of this machine: LOCAL_RANK; where that is not set, `fallback_rank`; without it, the
+/// number of lower ranks of the default group on this machine. Throws Error where none of these is known.
 int get_node_local_rank(std::optional<int> fallback_rank = std::nullopt);
 std::string get_backend(const Group& group = {});
 std::string get_backend_config(const Group& group = {});  // "cpu:gloo", "cpu:gloo,cuda:nccl"
@@ -130,30 +130,30 @@ std::string get_group_name(const Group& group = {});  // "default", "group_1"
 std::vector<int> get_process_group_ranks(const Group& group = {});
 int get_global_rank(const Group& group, int group_rank);
 int get_group_rank(const Group& group, int global_rank);
-/// Groups that this process knows, the default group included.
+/// Returns the number of groups that this process knows, the default group included.
 int get_pg_count();
 /// Whether `op` reduces complex numbers: SUM, AVG and PREMUL_SUM do.
 bool supports_complex(const c10d::ReduceOp& op);
-/// TORCH_DISTRIBUTED_DEBUG, which c10d's Reducer reads.
+/// TORCH_DISTRIBUTED_DEBUG has this level. c10d's Reducer reads it.
 using DebugLevel = c10d::DebugLevel;  // Off, Info, Detail
 DebugLevel get_debug_level();
 void set_debug_level(DebugLevel level);
 void set_debug_level_from_env();
-/// The default group as an object, for a c10d::Reducer for example.
+/// Returns the default group as an object, for a c10d::Reducer for example.
 Group default_group();
 
-/// Shuts the connections of all groups of this rank down: collectives in flight, and later ones, throw Aborted with
+/// Shuts the connections of all groups of this rank down. Collectives in flight, and later ones, throw Aborted with
 /// `reason`. Tensors that no collective was working on keep their values. Local, from any thread, returns at once.
 void abort(const std::string& reason);
 
-/// After abort(), a mismatch or a lost peer: connects all groups again. Collective over `ranks`; `generation` must be
+/// Connects all groups again after abort(), a mismatch or a lost peer. Collective over `ranks`; `generation` must be
 /// the same on all of them and greater than at the last call. The groups keep their objects, so modules that hold one
 /// keep working. Groups with members outside `ranks` stay unusable, and their calls throw Error. Throws Error naming
 /// the ranks that did not come.
 void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout = std::chrono::seconds(30));
 
-/// The generation of the regroup that connected `group` last, 0 when none has. A collective of an earlier generation
-/// never completes. Local; 0 for a group that dist did not make.
+/// Returns the generation of the regroup that connected `group` last; 0 when none has, and for a group that dist did
+/// not make. A collective of an earlier generation never completes. Local.
 int64_t get_generation(const Group& group = {});
 
 // ---- collectives -------------------------------------------------------------------------------------------------
@@ -163,9 +163,9 @@ int64_t get_generation(const Group& group = {});
 /// bool, complex64 and complex128, and sums sparse float32, float64, int32 and int64.
 Work all_reduce(const at::Tensor& tensor, const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
                 bool async_op = false);
-/// Rank `src`'s values on every rank.
+/// `tensor` becomes rank `src`'s values on every rank.
 Work broadcast(const at::Tensor& tensor, const Rank& src, const Group& group = {}, bool async_op = false);
-/// The reduction in `tensor` of rank `dst`; on other ranks its contents are undefined afterwards.
+/// `tensor` of rank `dst` becomes the reduction; on other ranks its contents are undefined afterwards.
 Work reduce(const at::Tensor& tensor, const Rank& dst, const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
             bool async_op = false);
 
@@ -173,7 +173,7 @@ Work reduce(const at::Tensor& tensor, const Rank& dst, const ReduceOp& op = Redu
 /// allocated.
 Work all_gather(std::vector<at::Tensor>& tensor_list, const at::Tensor& tensor, const Group& group = {},
                 bool async_op = false);
-/// The list, newly allocated.
+/// Returns that list, newly allocated.
 std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group = {});
 /// `output` becomes the tensors of all ranks, one after the other (`input` [5, 3]: [world size · 5, 3]) or stacked
 /// ([world size, 5, 3]); any shape with that many elements. An `input` without dimensions gives one element of each
@@ -192,7 +192,7 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, co
 /// On `dst` gather_list[i] becomes group rank i's `tensor`; elsewhere the list must be empty.
 Work gather(const at::Tensor& tensor, std::vector<at::Tensor>& gather_list, const Rank& dst = 0,
             const Group& group = {}, bool async_op = false);
-/// The list on `dst`, newly allocated; empty elsewhere.
+/// Returns that list, newly allocated, on `dst`, and an empty one elsewhere.
 std::vector<at::Tensor> gather(const at::Tensor& tensor, const Rank& dst = 0, const Group& group = {});
 /// `tensor` becomes scatter_list[group rank] of rank `src`; elsewhere the list must be empty.
 Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& scatter_list = {}, const Rank& src = 0,
@@ -201,44 +201,44 @@ Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& scatter_li
 /// output_list[i] becomes group rank i's input_list[this rank]. Sizes may differ, pairwise equal.
 Work all_to_all(const std::vector<at::Tensor>& output_list, const std::vector<at::Tensor>& input_list,
                 const Group& group = {}, bool async_op = false);
-/// Splits along dimension 0; empty split sizes: even parts. `output` may be `input`.
+/// Splits along dimension 0; without split sizes the parts are even. `output` may be `input`.
 Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, std::vector<int64_t> output_split_sizes = {},
                        std::vector<int64_t> input_split_sizes = {}, const Group& group = {}, bool async_op = false);
 
-// Several tensors of one dtype in one operation: one message where there would be many.
+// The coalesced functions put several tensors of one dtype into one operation, so that one message is sent.
 
-/// all_reduce of each.
+/// Does all_reduce of each tensor.
 Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const ReduceOp& op = ReduceOp::SUM,
                           const Group& group = {}, bool async_op = false);
 /// output_tensor_lists[r][i] becomes group rank r's input_tensor_list[i], whose shape it has.
 Work all_gather_coalesced(const std::vector<std::vector<at::Tensor>>& output_tensor_lists,
                           const std::vector<at::Tensor>& input_tensor_list, const Group& group = {},
                           bool async_op = false);
-/// all_gather_into_tensor of each.
+/// Does all_gather_into_tensor of each pair.
 Work all_gather_into_tensor_coalesced(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                                       const Group& group = {}, bool async_op = false);
-/// reduce_scatter_tensor of each.
+/// Does reduce_scatter_tensor of each pair.
 Work reduce_scatter_tensor_coalesced(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                                      const ReduceOp& op = ReduceOp::SUM, const Group& group = {},
                                      bool async_op = false);
 
 Work barrier(const Group& group = {}, bool async_op = false);
-/// A barrier that throws within `timeout`, naming the ranks that did not come. It is Gloo's in any case, so that it
-/// does not wait for devices.
+/// A barrier that throws within `timeout`, naming the ranks that did not come. It always runs on Gloo, so that it does
+/// not wait for devices.
 void monitored_barrier(const Group& group = {}, std::chrono::milliseconds timeout = std::chrono::minutes(5),
                        bool wait_all_ranks = false);
 
 // ---- point to point: collective over the two ranks only ----------------------------------------------------------
 
-// A message goes to the recv of the same tag (from 0), in the order of the calls. The log has the tag.
+// A message goes to the recv of the same tag, a number from 0, in the order of the calls. The log has the tag.
 void send(const at::Tensor& tensor, const Rank& dst, const Group& group = {}, int tag = 0);
-/// Returns the sender's rank of the default group. Without `src`: from any rank.
+/// Returns the sender's rank of the default group. Without `src`, the message may come from any rank.
 int recv(const at::Tensor& tensor, const std::optional<Rank>& src = std::nullopt, const Group& group = {}, int tag = 0);
 Work isend(const at::Tensor& tensor, const Rank& dst, const Group& group = {}, int tag = 0);
 Work irecv(const at::Tensor& tensor, const std::optional<Rank>& src = std::nullopt, const Group& group = {},
            int tag = 0);
 
-/// One of the operations of batch_isend_irecv: P2POp(dist::isend, tensor, 1), P2POp(dist::irecv, tensor,
+/// One operation of batch_isend_irecv is written P2POp(dist::isend, tensor, 1) or P2POp(dist::irecv, tensor,
 /// dist::group_peer(0), group).
 struct P2POp {
   using Send = decltype(&isend);
@@ -255,8 +255,8 @@ struct P2POp {
   int tag;
 };
 /// Begins all operations, which must be of one group, in the order of the list, and returns a work for each. Every
-/// argument is checked before the first begins. On a device that can, they are one operation, so that two ranks that
-/// both send first do not wait for each other; each work is that of all.
+/// argument is checked before the first begins. Where the device can, they are one operation, and two ranks that both
+/// send first do not wait for each other; each work then stands for all of them.
 std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& p2p_op_list);
 
 }  // namespace lockstep::dist

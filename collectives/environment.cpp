@@ -42,7 +42,7 @@ std::pair<std::string, int> split_address(const std::string& text) {
   return {host, parse_int("the port of init_method", text.substr(colon + 1), 1, 65535)};
 }
 
-/// A number that the call gives, or else the environment.
+/// A number from the call, or else from the environment.
 struct Number {
   std::optional<int> value;
   const char* variable;

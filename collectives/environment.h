@@ -8,7 +8,7 @@
 
 namespace lockstep::dist {
 
-/// Which rank this process is, of how many, and the store in which they meet.
+/// RendezvousInfo says which rank this process is, of how many, and in which store they meet.
 struct RendezvousInfo {
   int rank = 0;
   int world_size = 1;
@@ -19,8 +19,8 @@ struct RendezvousInfo {
 /// Whether neither `options` nor the environment say of which world this rank is.
 bool names_no_world(const InitOptions& options);
 
-/// For `options.init_method`, with `rank` and `world_size` of the options before those of the environment. With neither
-/// RANK nor WORLD_SIZE: alone. Throws ArgumentError naming the variable and its value.
+/// Finds the rendezvous of `options.init_method`; `rank` and `world_size` of the options go before the environment's.
+/// With neither RANK nor WORLD_SIZE this rank is alone. Throws ArgumentError naming the variable and its value.
 RendezvousInfo find_rendezvous(const InitOptions& options);
 
 }  // namespace lockstep::dist

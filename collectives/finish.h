@@ -1,4 +1,4 @@
-// How the functions of dist:: end: an operation without async_op is waited for.
+// The functions of dist:: end here: an operation without async_op is waited for.
 #pragma once
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace lockstep::dist {
 
-/// `label`: what errors call the operation.
+/// `label` is what errors call the operation.
 inline Work finish(c10::intrusive_ptr<c10d::Work> work, bool async_op, const char* label) {
   if (!async_op) work->wait();
   return Work(std::move(work), label);

@@ -1,5 +1,5 @@
-// Values that are no tensors, as bytes: their sizes first, then the bytes, padded to the longest. One entry of the log
-// for both.
+// Sends values that are no tensors as bytes: their sizes first, then the bytes, padded to the longest. The log has one
+// entry for both.
 #include "collectives/objects.h"
 #include "collectives/group_arguments.h"
 
@@ -32,7 +32,7 @@ Bytes first(const at::Tensor& tensor, int64_t size) {
   return {data, data + size};
 }
 
-/// A copy of a row of each rank's.
+/// Returns a copy of each rank's row.
 Tensors gathered(c10d::Backend& transport, at::Tensor own) {
   at::Tensor all = at::empty({own.numel() * transport.getSize()}, own.options());
   transport._allgather_base(all, own)->wait();

@@ -19,13 +19,13 @@ namespace lockstep::dist {
 
 namespace detail {
 using Bytes = std::vector<uint8_t>;
-// `site`: return address in the caller's code.
+// `site` is the return address in the caller's code.
 std::vector<Bytes> all_gather_bytes(const void* site, const Bytes& bytes, const Group& group);
 std::vector<Bytes> gather_bytes(const void* site, const Bytes& bytes, const Rank& dst, const Group& group);
 Bytes broadcast_bytes(const void* site, const Bytes& bytes, const Rank& src, const Group& group);
 Bytes scatter_bytes(const void* site, const std::vector<Bytes>& parts, const Rank& src, const Group& group);
 void send_bytes(const void* site, const Bytes& bytes, const Rank& dst, const Group& group);
-/// The sender's rank of the default group.
+/// Returns the sender's rank of the default group.
 int recv_bytes(const void* site, Bytes& bytes, const std::optional<Rank>& src, const Group& group);
 
 void check_object_list(const char* function, const char* name, size_t size, size_t expected);
@@ -59,16 +59,16 @@ std::vector<T> from_bytes_list(const char* function, const std::vector<Bytes>& l
 }
 }  // namespace detail
 
-// Never inlined: their return address is the caller's line.
+// These templates are never inlined, so that their return address is the caller's line.
 
-/// The values of all ranks, by group rank.
+/// Returns the values of all ranks, by group rank.
 template <typename T>
 [[gnu::noinline]] std::vector<T> all_gather_object(const T& object, const Group& group = {}) {
   const void* site = __builtin_return_address(0);
   return detail::from_bytes_list<T>(
       "all_gather_object", detail::all_gather_bytes(site, detail::to_bytes("all_gather_object", object), group));
 }
-/// The same, into a list with one element for each rank of the group.
+/// Writes them into a list with one element for each rank of the group.
 template <typename T>
 [[gnu::noinline]] void all_gather_object(std::vector<T>& object_list, const T& object, const Group& group = {}) {
   const void* site = __builtin_return_address(0);
@@ -78,14 +78,14 @@ template <typename T>
       "all_gather_object", detail::all_gather_bytes(site, detail::to_bytes("all_gather_object", object), group));
 }
 
-/// The values of all ranks on `dst`; empty elsewhere.
+/// Returns the values of all ranks on `dst`, and an empty list elsewhere.
 template <typename T>
 [[gnu::noinline]] std::vector<T> gather_object(const T& object, const Rank& dst = 0, const Group& group = {}) {
   const void* site = __builtin_return_address(0);
   return detail::from_bytes_list<T>("gather_object",
                                     detail::gather_bytes(site, detail::to_bytes("gather_object", object), dst, group));
 }
-/// The same, into a list: on `dst` with one element for each rank of the group, elsewhere empty.
+/// Writes them into a list, which has one element for each rank of the group on `dst` and is empty elsewhere.
 template <typename T>
 [[gnu::noinline]] void gather_object(const T& object, std::vector<T>& object_gather_list, const Rank& dst = 0,
                                      const Group& group = {}) {
@@ -127,14 +127,14 @@ template <typename T>
       detail::from_bytes<T>("scatter_object_list", detail::scatter_bytes(site, parts, src, group));
 }
 
-/// To one rank, which calls recv_object_list; no other rank takes part.
+/// Sends to one rank, which calls recv_object_list; no other rank takes part.
 template <typename T>
 [[gnu::noinline]] void send_object_list(const std::vector<T>& object_list, const Rank& dst, const Group& group = {}) {
   const void* site = __builtin_return_address(0);
   detail::send_bytes(site, detail::to_bytes("send_object_list", object_list), dst, group);
 }
 /// `object_list`, as long as the sender's, becomes the sender's. Returns the sender's rank of the default group.
-/// Without `src`: from any rank.
+/// Without `src`, the list may come from any rank.
 template <typename T>
 [[gnu::noinline]] int recv_object_list(std::vector<T>& object_list, const std::optional<Rank>& src = std::nullopt,
                                        const Group& group = {}) {

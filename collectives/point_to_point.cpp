@@ -1,4 +1,4 @@
-// send and recv of dist::.
+// Does send and recv of dist::.
 #include <fmt/format.h>
 
 #include "collectives/dist.h"

@@ -1,4 +1,4 @@
-// Making and ending process groups, and the questions about them.
+// Makes and ends process groups, and answers questions about them.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A rank as an argument of a collective, and the group that it may count in.
+// A rank as an argument of a collective, with the group in which it counts.
 #pragma once
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -6,9 +6,9 @@ namespace lockstep::dist {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-/// A plain int is a rank of the default group, as in torch.distributed; group_src(r), group_dst(r) and group_peer(r)
-/// are ranks of the group of the call, as its arguments of these names are: dist::broadcast(t, dist::group_src(0),
-/// group).
+/// A plain int is a rank of the default group, as in torch.distributed. group_src(r), group_dst(r) and group_peer(r)
+/// are ranks of the group of the call, as the arguments of these names are in torch.distributed: dist::broadcast(t,
+/// dist::group_src(0), group).
 class Rank {
  public:
   Rank(int rank) : value_(rank) {}

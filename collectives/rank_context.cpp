@@ -19,7 +19,7 @@ using nlohmann::json;
 
 namespace {
 
-// What new_group returns to ranks outside: no collective accepts it, and its members can be asked for.
+// new_group returns it to ranks outside: no collective accepts it, and its members can be asked for.
 class OutsideGroup : public c10d::ProcessGroup {
  public:
   explicit OutsideGroup(int size) : c10d::ProcessGroup(-1, size) {}
@@ -66,7 +66,7 @@ RankContext::RankContext(ContextOptions options)
           options_.store->set(fmt::format("generation-{}/new-group-{}/rank-{}", generation_, call, options_.rank),
                               json{{"mismatch", seq}}.dump());
     } catch (const std::exception&) {
-      // The store is gone, also for the ranks that wait in it: their waits end with an error.
+      // The store is gone, also for the ranks that wait in it. Their waits end with an error.
     }
   });
   groups_.push_back(entry);

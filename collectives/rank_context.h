@@ -1,5 +1,5 @@
-// One rank: its store, its log, its groups. A process has one; in a test each thread may be a rank, with a context for
-// itself.
+// The context of one rank holds its store, its log and its groups. A process has one; in a test each thread may be a
+// rank, with a context of its own.
 //
 // Threads: start, new_group, regroup and close by the rank's own thread; abort and the questions by any.
 #pragma once
@@ -37,7 +37,7 @@ struct ContextOptions {
   bool of_session = false;  // the calls of cells are in the log; else those of a program, which are named by its lines
 };
 
-/// A group as users hold it, and the objects of dist:: that make it work.
+/// A group as users hold it, with the objects of dist:: that make it work.
 struct GroupEntry {
   Group handle;
   c10::intrusive_ptr<WatchedBackend> backend;
@@ -60,32 +60,32 @@ class RankContext {
   const Store& store() const { return options_.store; }
   /// Whether all ranks are on this machine.
   bool loopback() const { return loopback_; }
-  /// A connection to the store that is not connected yet, for waits that can be interrupted.
+  /// Returns a connection to the store that is not connected yet, for waits that can be interrupted.
   std::shared_ptr<StoreConnection> new_store_connection() const;
   std::chrono::milliseconds connect_timeout() const { return options_.connect_timeout; }
-  /// Of the last regroup: how often, and with whom. By the rank's own thread.
+  /// Returns how often regroup has run, and with live_ranks() whom it connected last. By the rank's own thread.
   int64_t generation() const { return generation_; }
   const RankSet& live_ranks() const { return live_ranks_; }
-  /// The other ranks, as they were at the last connect. By the rank's own thread.
+  /// Returns the other ranks, as they were at the last connect. By the rank's own thread.
   const std::map<int, Peer>& peers() const { return peers_; }
   /// Calls `listener` after abort() and rank_left(), on the thread that called these. One at a time; it must not wait
   /// for anything.
   void set_abort_listener(std::function<void()> listener);
-  /// Why collectives of this rank are aborted; nothing where they are not. From any thread.
+  /// Returns why collectives of this rank are aborted, or nothing where they are not. From any thread.
   std::optional<std::string> abort_reason() const;
-  /// The session reports that `rank` has left `cell`: it will not come to an exchange there. From any thread.
+  /// The session reports that `rank` has left `cell` and will not come to an exchange there. From any thread.
   void rank_left(int64_t cell, int rank);
-  /// Ranks that have left the cell that this one is in. From any thread.
+  /// Returns the ranks that have left the cell that this one is in. From any thread.
   RankSet left_ranks() const;
 
-  /// What inspectors attach to this rank: their own connections, whose type is not known here.
+  /// Holds what inspectors attach to this rank: their own connections, whose type is not known here.
   std::shared_ptr<void>& attachment() { return attachment_; }
 
-  /// The default group's entry for an empty handle. Throws ArgumentError for a group that is not of this rank's making.
+  /// An empty handle means the default group. Throws ArgumentError for a group that this rank has not made.
   GroupEntry find(const Group& handle) const;
   /// See session_group.h. From any thread.
   std::vector<std::pair<std::string, int>> communicator_errors() const;
-  /// All groups of this rank's making.
+  /// Returns all groups that this rank has made.
   std::vector<GroupEntry> entries() const;
   int group_count() const { return static_cast<int>(entries().size()); }
 
@@ -96,8 +96,8 @@ class RankContext {
   void abort(const std::string& reason);
   void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout);
   bool needs_regroup() const;
-  /// By the rank's own thread: throws for collectives on a device that an abort, a time limit or a peer's end has cut
-  /// off since the last call.
+  /// Throws for collectives on a device that an abort, a time limit or a peer's end has cut off since the last call. By
+  /// the rank's own thread.
   void check_device_works() const;
 
  private:
@@ -116,7 +116,7 @@ class RankContext {
   void forget(const GroupEntry& entry);
   void call_abort_listener() const;
 
-  // In connect_groups.cpp.
+  // These are in connect_groups.cpp.
   /// Throws Aborted, and leaves the groups broken off, when abort() was called since the attempt began.
   void connect(const std::vector<GroupEntry>& groups, const Attempt& attempt);
   bool ranks_share_network(const std::string& key);
@@ -146,29 +146,29 @@ class RankContext {
   std::shared_ptr<StoreConnection> rendezvous_;  // while this rank waits in it for others
 };
 
-/// The world that a session gave this rank: init_process_group() joins it again after destroy_process_group().
+/// The world that a session gave this rank. init_process_group() joins it again after destroy_process_group().
 struct SessionWorld {
   ContextOptions options;
   int joins = 0;  // how often it was joined again: ranks meet where they have that number in common
   std::map<int64_t, std::pair<uint64_t, uint64_t>> code;  // cell → address and size, for the next group's log
 };
 
-/// The calling thread's, or else the process's; null outside sessions. By the rank's own thread.
+/// Returns the calling thread's, or else the process's; null outside sessions. By the rank's own thread.
 std::shared_ptr<SessionWorld> session_world();
 void set_session_world(std::shared_ptr<SessionWorld> world);
 /// Makes the default group of the session's world; false outside sessions. Collective over all ranks, each of which has
 /// called destroy_process_group() as often. Throws Error naming the ranks that did not come.
 bool join_session_again(const InitOptions& options);
 
-/// The calling thread's rank if it has one of its own, else the process's; null where neither is initialised.
+/// Returns the calling thread's rank if it has one of its own, else the process's; null where neither is initialised.
 std::shared_ptr<RankContext> current_context();
-/// The same, or an Error that says to call init_process_group.
+/// Returns the same, or throws an Error that says to call init_process_group.
 std::shared_ptr<RankContext> require_context(const char* function);
-/// Sets the thread's or the process's. Throws Error when there is one already and `context` is not null.
+/// Sets the thread's or the process's context. Throws Error when there is one and `context` is not null.
 void set_current_context(std::shared_ptr<RankContext> context);
 
 /// While it lives, the thread that made it is a rank of its own: init_process_group on it makes that thread's groups.
-/// For several ranks in one process.
+/// It is for several ranks in one process.
 class ThreadRank {
  public:
   ThreadRank();

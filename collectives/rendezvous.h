@@ -1,4 +1,4 @@
-// How ranks exchange what they need to know of each other: each writes its part into the store and reads those of the
+// Ranks exchange here what they need to know of each other: each writes its part into the store and reads those of the
 // others.
 #pragma once
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace lockstep::dist {
 
-/// Where rank `rank` writes its part under `key`.
+/// Returns the key where rank `rank` writes its part under `key`.
 std::string rank_key(const std::string& key, int rank);
 
 /// Writes `mine` as rank `rank`'s and returns everyone's, by rank. Collective over `ranks`. `key` must be fresh. Throws

@@ -22,7 +22,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-// Given before or after the group is there.
+// May be given before the group is there.
 struct WaitingCallback {
   std::mutex mutex;
   HangWatch::Callback callback;
@@ -32,7 +32,7 @@ WaitingCallback& waiting_callback() {
   return callback;
 }
 
-// Asked for before there is a log.
+// May be asked for before there is a log.
 struct LongWaitWatch {
   double limit_s = 0;
   std::function<void()> wake;
@@ -48,7 +48,7 @@ std::string choose_backend(const SessionGroupOptions& options) {
 }
 }  // namespace
 
-/// Makes `context` the rank's, with what the worker wants to be told of its collectives.
+/// Makes `context` the rank's, with what the worker wants to know of its collectives.
 static void set_session_context(const std::shared_ptr<RankContext>& context) {
   {
     std::lock_guard lock(waiting_callback().mutex);

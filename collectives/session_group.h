@@ -1,8 +1,8 @@
-// What the worker of a session calls: to make the groups, to set the current cell, to free the run thread from a
-// collective, and to ask for the progress. No LibTorch in this header.
+// The worker of a session calls these functions to make the groups, to set the current cell, to free the run thread
+// from a collective, and to ask for the progress. No LibTorch in this header.
 //
-// Threads: start_session_group, regroup_session and end_session_group on the run thread. Everything else from any
-// thread; it returns at once, also while the run thread is stuck.
+// Threads: start_session_group, regroup_session and end_session_group on the run thread. Everything else is for any
+// thread and returns at once, also while the run thread is stuck.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -34,79 +34,79 @@ struct SessionGroupOptions {
 };
 
 /// Registers the plug-in's process groups for tensors on GPUs; the first group sets the environment that they need
-/// (transport/nccl_environment.h). Returns why that can't be done; empty: it is. Before start_session_group.
+/// (transport/nccl_environment.h). Returns why that can't be done, or an empty text. Called before start_session_group.
 std::string register_nccl();
 
 /// Makes the default group. Collective over all ranks. Throws Error naming the ranks that did not come.
 void start_session_group(const SessionGroupOptions& options);
-/// Local: closes every group, without waiting for a peer.
+/// Closes every group, without waiting for a peer. Local.
 void end_session_group();
 
-/// dist::regroup without LibTorch's types, for protocol::Regroup.
+/// Does what dist::regroup does, without LibTorch's types, for protocol::Regroup.
 void regroup_session(int64_t generation, const RankSet& ranks, double timeout_s);
 /// Whether a group of this rank was aborted or has failed, so that collectives need a regroup first
 /// (protocol::Done::regroup).
 bool needs_regroup();
 
-/// On the run thread, after a step of a cell: throws Aborted, TimedOut or PeerLeft where a collective on a device was
-/// cut off, although no call of the step has thrown: what the step read from the device then means nothing.
+/// Throws Aborted, TimedOut or PeerLeft where a collective on a device was cut off, although no call of the step has
+/// thrown: what the step read from the device then means nothing. On the run thread, after a step of a cell.
 void check_device_works();
 
-/// The cell (0: none) and step that collectives entered from now on are logged with.
+/// Sets the cell (0: none) and the step that collectives entered from now on are logged with.
 void set_thread_context(int64_t cell, int64_t step = 0);
 
-/// The number that the user sees for `cell`. A session may run a cell in pieces, each with an id; without a name the id
-/// is the number.
+/// Sets the number that the user sees for `cell`. A session may run a cell in pieces, each with an id; without a name
+/// the id is the number.
 void name_cell(int64_t cell, int64_t number);
 int64_t cell_number(int64_t cell);
 
-/// A cell that this process has run, or runs: CLOCK_MONOTONIC, in nanoseconds; end_ns is 0 while it runs.
+/// A cell that this process has run or runs. Times are CLOCK_MONOTONIC in nanoseconds; end_ns is 0 while it runs.
 struct CellSpan {
   int64_t cell = 0, begin_ns = 0, end_ns = 0;
 };
-/// The last 1,000, oldest first, as set_thread_context got them.
+/// Returns the last 1,000 cells, oldest first, as set_thread_context got them.
 std::vector<CellSpan> cell_spans();
 
 /// Registers the code of a loaded cell, so that a reader of the log can turn a call site into a cell and an offset.
 /// False when the table is full: the call sites of this cell stay addresses.
 bool register_code_range(int64_t cell, const void* begin, size_t size);
 
-/// dist::abort (declared here, too, so that the I/O thread needs no LibTorch header).
+/// dist::abort is declared here, too, so that the I/O thread needs no LibTorch header.
 void abort(const std::string& reason);
 
-/// Group → sequence number of the last collective entered, for protocol::Done::collectives.
+/// Returns, by group, the sequence number of the last collective entered, for protocol::Done::collectives.
 std::map<std::string, int64_t> progress();
 
-/// The collective that this rank is in now: the oldest that is entered and not done, of those that threads wait in if
-/// there are any.
+/// Returns the collective that this rank is in now: the oldest that is entered and not done, of those that threads wait
+/// in if there are any.
 std::optional<CollectiveRecord> current_collective();
-/// All that were entered and are not done, oldest first.
+/// Returns all collectives that were entered and are not done, oldest first.
 std::vector<CollectiveRecord> collectives_in_flight();
-/// The newest `count` records, oldest first.
+/// Returns the newest `count` records, oldest first.
 std::vector<CollectiveRecord> last_collectives(size_t count);
 
-/// Errors that transports notice after the call that they belong to, by group: values of c10d::ErrorType, 0 for none.
-/// Of transports that report such errors (NCCL). Can block in a transport that is stuck.
+/// Returns errors that transports notice after the call that they belong to, by group: values of c10d::ErrorType, 0 for
+/// none. Only some transports report such errors (NCCL). Can block in a transport that is stuck.
 std::vector<std::pair<std::string, int>> communicator_errors();
 
 /// Another rank has left `cell`, after it entered that many collectives of each group (protocol::PeerDone). The waiting
 /// callback is called when this rank is in a later one, or enters one while `cell` is still its current cell.
 void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress);
 
-/// Collectives that this rank has been in for `limit_s` seconds: long_waits() returns each once, and when to call it
-/// again. `wake` is called, by a thread that enters a collective, when long_waits() must be called although it gave no
-/// time. To be called before start_session_group.
+/// Watches for collectives that this rank has been in for `limit_s` seconds. long_waits() returns each once, and when
+/// to call it again. A thread that enters a collective calls `wake` when long_waits() must be called although it gave
+/// no time. Called before start_session_group.
 void watch_long_waits(double limit_s, std::function<void()> wake);
 LongWaits::Look long_waits();
 
-/// Names lines of cells in the errors of collectives that do not match: code address → "cell 7, line 4". Once, at
-/// start.
+/// Names lines of cells in the errors of collectives that do not match: code address → "cell 7, line 4". Called once,
+/// at start.
 void set_place_of(std::function<std::string(uint64_t code_address)> place_of);
-/// The address in this process of the code at `offset` of a cell; 0 where the cell is not loaded.
+/// Returns the address in this process of the code at `offset` of a cell, or 0 where the cell is not loaded.
 uint64_t code_address(int64_t cell, uint64_t offset);
 
-/// Called (from the thread that noticed, at most once per collective and set of ranks) with the collective and the
-/// ranks that can no longer enter it within the cell. Before or after start_session_group.
+/// Sets what is called (from the thread that noticed, at most once per collective and set of ranks) with a collective
+/// and the ranks that can no longer enter it within the cell. May be set before or after start_session_group.
 void set_waiting_callback(std::function<void(const CollectiveRecord& record, const RankSet& missing)> callback);
 
 }  // namespace lockstep::dist

@@ -27,7 +27,7 @@ uint64_t add_instance() {
 
 enum class Claimant { here, gone, elsewhere };
 
-/// Who has made a claim: a rank that lives on this machine, one that is gone, or one of which nothing is known here.
+/// Finds who has made a claim: a rank that lives on this machine, one that is gone, or one that is not known here.
 Claimant find(const json& claim) {
   if (claim.at("machine") != machine_identity()) return Claimant::elsewhere;
   const auto start = process_start_time(claim.at("pid").get<pid_t>());
@@ -39,7 +39,7 @@ Claimant find(const json& claim) {
 
 std::string claim_key(const std::string& key, int rank) { return fmt::format("{}/claim-{}", key, rank); }
 
-/// What the store holds afterwards.
+/// Returns what the store holds afterwards.
 std::string exchange_value(const Store& store, const std::string& key, const std::string& expected,
                            const std::string& desired) {
   const auto bytes = [](const std::string& text) { return std::vector<uint8_t>(text.begin(), text.end()); };

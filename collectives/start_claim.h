@@ -1,6 +1,6 @@
-// Which start of the default group a rank takes part in. Ranks may initialise several times on one store: a program
-// destroys its groups and makes new ones, an initialisation fails and is tried again, the process of a rank is
-// replaced. The starts are therefore counted in the store, not in the process.
+// Decides which start of the default group a rank takes part in. Ranks may initialise several times on one store: a
+// program destroys its groups and makes new ones, an initialisation fails and is tried again, the process of a rank is
+// replaced. So the starts are counted in the store, not in the process.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,9 +23,9 @@ class StartClaim {
   StartClaim(const StartClaim&) = delete;
   StartClaim& operator=(const StartClaim&) = delete;
 
-  /// The key under which the ranks of this start exchange what they need to know: "start-0".
+  /// Returns the key under which the ranks of this start exchange what they need to know: "start-0".
   const std::string& key() const { return key_; }
-  /// The start has failed on this rank. While ranks are missing from the start, this one may come to it again.
+  /// The start has failed on this rank. While ranks are missing from the start, this rank may come to it again.
   void withdraw(const Store& store) noexcept;
 
  private:

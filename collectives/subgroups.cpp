@@ -1,4 +1,4 @@
-// Several groups at once, each made by new_group.
+// Makes several groups at once, each by new_group.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace lockstep::dist {
 
 namespace {
-/// All of them are checked before the first is made, so that no rank is left in the middle.
+/// Checks all lists before the first group is made, so that no rank is left in the middle.
 void check_lists(const char* function, const char* name, const std::vector<std::vector<int>>& lists, int size,
                  const std::string& of_what) {
   if (lists.empty()) throw ArgumentError(fmt::format("dist::{}: {} is empty", function, name));
@@ -31,7 +31,7 @@ void check_lists(const char* function, const char* name, const std::vector<std::
   }
 }
 
-/// This rank's, and all of them.
+/// Returns this rank's group, and all of them.
 std::pair<Group, std::vector<Group>> make_groups(const std::vector<std::vector<int>>& lists,
                                                  std::chrono::milliseconds timeout, const std::string& backend,
                                                  uint64_t site) {

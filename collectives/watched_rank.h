@@ -1,6 +1,6 @@
-// A rank of a job that `lockstep run -- LAUNCHER…` watches and whose program is C++: init_process_group starts the
-// agent (python/agent/agent.h), which answers as in a rank of a Python job: progress, and stacks with lines. The
-// collective log lies in the job's folder.
+// A rank in C++ of a job that `lockstep run -- LAUNCHER…` watches. init_process_group starts the agent
+// (python/agent/agent.h), which answers as in a rank of a Python job: progress, and stacks with lines. The collective
+// log lies in the job's folder.
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -11,14 +11,14 @@
 
 namespace lockstep::dist {
 
-/// Where `lockstep run` has started this process, and nobody has started an agent: starts it. Returns the path for the
+/// Starts an agent where `lockstep run` has started this process, and nobody has started one. Returns the path for the
 /// collective log; empty in every other process. Local; a rank that can't be watched says so on its standard error.
 std::string join_watched_job(const InitOptions& options);
 
-/// The log that the agent answers from: that of the groups which were made last.
+/// Lets the agent answer from the log of the groups that were made last.
 void answer_from(const std::shared_ptr<CollectiveLog>& log);
 
-/// The groups of a rank, with how far they are: {"default": {"enqueued": 4, "completed": 3}}.
+/// Returns the groups of a rank, with how far they are: {"default": {"enqueued": 4, "completed": 3}}.
 nlohmann::json progress_of(CollectiveLog& log);
 
 }  // namespace lockstep::dist

@@ -1,4 +1,4 @@
-// What a collective returns: the Work of torch.distributed.
+// A collective returns a Work, as in torch.distributed.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -20,22 +20,22 @@ class Work {
   Work() = default;
   Work(c10::intrusive_ptr<c10d::Work> work, std::string label) : work_(std::move(work)), label_(std::move(label)) {}
 
-  /// Returns when the result is in the tensors; throws what went wrong. `timeout` zero: the group's. When another limit
-  /// passes, TimedOut, and the work goes on.
+  /// Returns when the result is in the tensors; throws what went wrong. `timeout` zero is the group's. When another
+  /// limit passes, it throws TimedOut, and the work goes on.
   bool wait(std::chrono::milliseconds timeout = std::chrono::milliseconds::zero()) const;
   /// Whether wait() would return (or throw) at once.
   bool is_completed() const;
   /// Whether it is done and nothing went wrong.
   bool is_success() const;
-  /// What wait() would throw; null while it is not done, and where nothing went wrong.
+  /// Returns what wait() would throw; null while it is not done, and where nothing went wrong.
   std::exception_ptr exception() const;
-  /// The tensors that the result is in: one, those of a list one after the other, or none (barrier; gather on other
-  /// ranks than dst). Throws Error while it is not done, and what went wrong.
+  /// Returns the tensors that the result is in: one, those of a list one after the other, or none (barrier; gather on
+  /// other ranks than dst). Throws Error while it is not done, and what went wrong.
   std::vector<at::Tensor> result() const;
-  /// Completes when the work is done, with the tensors of result() as its value, or with what went wrong. Callbacks
-  /// (then) run on the transport's thread, or at once on this one.
+  /// Returns what completes when the work is done, with the tensors of result() as its value, or with what went wrong.
+  /// Callbacks (then) run on the transport's thread, or at once on this one.
   c10::intrusive_ptr<c10::ivalue::Future> get_future() const;
-  /// The rank (of the default group) that a recv without a source got its data from.
+  /// Returns the rank (of the default group) that a recv without a source got its data from.
   int source_rank() const;
   /// Makes the current stream of a device wait for the result; does nothing with CPU tensors.
   void synchronize() const;

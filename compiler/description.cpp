@@ -21,7 +21,7 @@ std::string describe_program(const Options& options) {
   } else {
     const std::string folder = header_folder(options);
     description["header"] = folder;
-    // For programs that read cells as this one does, with a clang of their own.
+    // Programs that read cells as this one does, with a clang of their own, use the flags.
     description["flags"] = nlohmann::json::array();
     const auto flags = compile_flags(options);
     for (size_t i = 0; i < flags.size(); ++i) {

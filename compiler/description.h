@@ -1,5 +1,5 @@
-// What `lockstep-compiler --version` says, and `lockstep doctor` shows: the program, what it was built with, and
-// whether it could compile a cell now.
+// Describes the program for `lockstep-compiler --version` and `lockstep doctor`: what it was built with, and whether it
+// could compile a cell now.
 #pragma once
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace lockstep::compiler {
 
-/// A JSON object: program, lockstep, protocol, compiler, libtorch_built_with; `problem`, where the installation has
-/// one; otherwise `header` (the folder of the precompiled header) and `header_state`: ready, missing (it will be
+/// Returns a JSON object: program, lockstep, protocol, compiler, libtorch_built_with; `problem`, where the installation
+/// has one; otherwise `header` (the folder of the precompiled header) and `header_state`: ready, missing (it will be
 /// built), damaged.
 std::string describe_program(const Options& options);
 

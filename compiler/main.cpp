@@ -1,4 +1,4 @@
-// lockstep-compiler: compiles cells to shared objects. A child of lockstep, connected to it by a socket.
+// lockstep-compiler compiles cells to shared objects. It is a child of lockstep, connected to it by a socket.
 // `lockstep-compiler --prepare` builds the precompiled header ahead, for set-up and tests; `--version` describes it.
 #include <fcntl.h>
 

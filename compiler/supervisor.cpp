@@ -144,7 +144,7 @@ class Supervisor {
     }
   }
 
-  /// A message of the first state; nothing if that state or the session has ended.
+  /// Returns a message of the first state, or nothing if that state or the session has ended.
   std::optional<PipeMessage> wait_first() {
     pollfd fds[] = {{current_->fd(), POLLIN, 0}, {channel_, POLLRDHUP, 0}};
     wait_for(fds);
@@ -253,7 +253,7 @@ class Supervisor {
     try {
       state.send({{"do", "question"}, {"request", header}});
     } catch (const ChannelError&) {
-      // It has just been killed, and sends no answer.
+      // It was killed, and sends no answer.
     }
     auto answer = is_ready(state.fd(), POLLIN, kQuestionLimit) ? state.receive() : std::nullopt;
     if (answer)
@@ -262,14 +262,14 @@ class Supervisor {
       reply(otherwise);
   }
 
-  /// The newest state and its copies. A change for which nothing is parsed is made in each of them.
+  /// Returns the newest state and its copies. A change for which nothing is parsed is made in each of them.
   std::vector<State*> newest_and_spares() {
     std::vector<State*> states{&newest()};
     for (auto& spare : spares_) states.push_back(&spare);
     return states;
   }
 
-  /// Nothing if the state's process has ended.
+  /// Returns nothing if the state's process has ended.
   std::optional<PipeMessage> ask(State& state, const char* what, const json& header) {
     try {
       state.send({{"do", what}, {"request", header}});
@@ -332,8 +332,8 @@ class Supervisor {
     }
   }
 
-  /// Waits for the result of a compilation. Nothing if it took too long, was cancelled, or the process died, which
-  /// `failed` then describes; `signal` is the signal that ended the process.
+  /// Waits for the result of a compilation. Returns nothing if it took too long, was cancelled, or the process died,
+  /// which `failed` then describes; `signal` is the signal that ended the process.
   std::optional<PipeMessage> wait_compiled(State& state, Clock::time_point deadline, const Compile& request,
                                            Compiled& failed, int& signal) {
     const auto fail = [&](CompileStatus status, std::string message) {

@@ -1,6 +1,6 @@
-// The process that the session starts: receives its requests, passes them to state processes, and replaces those that
-// end. It has read no header, runs no parser, and stays small; everything that a cell does to the compiler happens in a
-// copy.
+// The session starts this process: it receives the session's requests, passes them to state processes, and replaces
+// those that end. It has read no header, runs no parser, and stays small; everything that a cell does to the compiler
+// happens in a copy.
 //
 //   current    the state after the last cell that was settled
 //   spares     copies of it that wait, so that a cell does not wait for the fork

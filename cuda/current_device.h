@@ -1,4 +1,4 @@
-// The device of a thread, changed for a moment.
+// Changes the device of a thread for a moment.
 #pragma once
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-// The device of a rank, for the worker and liblockstep: chooses the GPU, says what it is and how full, and has the
-// process groups on NCCL.
+// Handles the device of a rank, for the worker and liblockstep: chooses the GPU, says what it is and how full, and has
+// the process groups on NCCL.
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMostDevices = 64;
 
-/// The text lives until the thread keeps another.
+/// Keeps the text until the thread keeps another.
 const char* kept(std::string text) {
   static thread_local std::string storage;
   storage = std::move(text);
@@ -42,7 +42,7 @@ const char* load_libtorch_cuda() {
 
 const char* problem_of(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return nullptr;
-  // Else the next call that asks for the last error is given this one.
+  // Otherwise the next call that asks for the last error is given this one.
   static_cast<void>(cudaGetLastError());
   return kept(std::string(call) + ": " + cudaGetErrorString(error));
 }
@@ -88,14 +88,14 @@ const char* name(int index) {
 }
 
 #ifdef LOCKSTEP_CUDA_HAS_NCCL
-/// Of libtorch_cuda.so; they are bound when they are called, so what is missing is found here.
+/// Returns a symbol that libtorch_cuda.so lacks. Symbols are bound when they are called, so it is found here.
 const char* missing_symbol() {
   for (const char* symbol : kNcclSymbols)
     if (!::dlsym(RTLD_DEFAULT, symbol)) return symbol;
   return nullptr;
 }
 
-/// Why there are no process groups on NCCL; empty where there are.
+/// Returns why there are no process groups on NCCL; empty where there are.
 std::string problem_of_nccl() {
   if (const char* problem = load_libtorch_cuda()) return problem;
   if (const char* symbol = missing_symbol())

@@ -1,4 +1,4 @@
-// The state of a device and of this process's work on it, for the worker and for %memory (protocol/device_state.h).
+// Reports the state of a device and of this process's work on it, for the worker and %memory (protocol/device_state.h).
 #include "protocol/device_state.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -16,7 +16,7 @@
 namespace lockstep::cuda {
 namespace {
 
-/// Errors of calls that a capture forbids. They are no failure of work: some other thread captures.
+/// Whether it is an error of a call that a capture forbids. That is no failure of work: some other thread captures.
 bool is_of_capture(cudaError_t error) {
   return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
 }
@@ -48,7 +48,7 @@ int work(int index) {
 
 bool finish(int index, lockstep_device_error* error) {
   const CurrentDevice current(index);
-  // All streams of the context, also those that LibTorch did not make. A failed cudaSetDevice returns the same error.
+  // Waits for all streams of the context, not only LibTorch's. A failed cudaSetDevice returns the same error.
   const cudaError_t result = current ? cudaDeviceSynchronize() : cudaSetDevice(index);
   if (result == cudaSuccess) return true;
   static_cast<void>(cudaGetLastError());
@@ -137,7 +137,7 @@ const lockstep_device_state_v1 lockstep_device_state{.abi = lockstep::kDeviceSta
                                                      .bus_id = lockstep::cuda::bus_id,
                                                      .memory = lockstep::cuda::memory};
 
-// The architectures that the kernels have code for. `lockstep doctor` reads it out of the file, since loading the
+// The kernels have code for these architectures. `lockstep doctor` reads them out of the file, since loading the
 // library takes LibTorch.
 __attribute__((visibility("default"))) extern const char lockstep_cuda_architectures[];
 const char lockstep_cuda_architectures[] = "lockstep-cuda-architectures:" LOCKSTEP_CUDA_ARCHITECTURE_LIST ";";

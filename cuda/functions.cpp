@@ -1,4 +1,4 @@
-// The functions of the plug-in: kernels queued on LibTorch's current stream, in memory of its caching allocators. Nothing
+// The functions of the plug-in queue kernels on LibTorch's current stream, in memory of its caching allocators. Nothing
 // in here waits for a device.
 #include "inspectors/device/functions.h"
 
@@ -79,7 +79,7 @@ at::Tensor first_bad(at::TensorList tensors) {
   return memory.table.narrow(0, static_cast<int64_t>(plan.output_offset()), sizeof(int32_t)).view(at::kInt);
 }
 
-/// Before the first launch, which would wait for kernels that run. On the device that is in use.
+/// Runs before the first launch, which would wait for kernels that run, and on the device that is in use.
 void load_kernels_early() {
   try {
     const auto device = c10::cuda::getDeviceIndexWithPrimaryContext();
@@ -95,7 +95,7 @@ const inspect::DeviceFunctions kFunctions{.fingerprint = fingerprint, .first_bad
 }  // namespace
 }  // namespace lockstep::cuda
 
-/// What liblockstep asks for (inspectors/device/functions.h).
+/// liblockstep asks for this symbol (inspectors/device/functions.h).
 extern "C" __attribute__((visibility("default"))) const lockstep::inspect::DeviceFunctions*
 lockstep_device_functions() {
   lockstep::cuda::load_kernels_early();

@@ -1,5 +1,5 @@
-// The bodies as kernels: their phases with a barrier after each. Compiled without fused multiply-add, as the CPU's loops
-// are: both give the same bits.
+// Makes kernels of the bodies: their phases with a barrier after each. Compiled without fused multiply-add, as the
+// CPU's loops are, so that both give the same bits.
 #include <utility>
 
 #include "cuda/kernels.h"
@@ -20,7 +20,7 @@ __device__ __forceinline__ void run_fingerprint(FingerprintContext& context,
   (run_fingerprint_phase<phases>(context) && ...);
 }
 
-// 3 blocks a multiprocessor: 768 threads with 8 loads of 16 bytes each on their way. Of a fourth, ptxas leaves 4 loads.
+// A multiprocessor runs 3 blocks: 768 threads with 8 loads of 16 bytes each on their way. For 4, ptxas leaves 4 loads.
 __global__ void __launch_bounds__(kFingerprintThreads, 3)
     fingerprint_kernel(const __grid_constant__ FingerprintLaunch launch) {
   __shared__ FingerprintShared shared;

@@ -1,4 +1,4 @@
-// The kernels, as host code launches them.
+// Launches the kernels from host code.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -12,7 +12,7 @@ namespace lockstep::cuda {
 cudaError_t launch_fingerprint(const FingerprintLaunch& launch, uint32_t blocks, cudaStream_t stream);
 cudaError_t launch_sentinel(const SentinelLaunch& launch, uint32_t blocks, cudaStream_t stream);
 
-/// Loads both for the current device, which else happens at their first launch and may wait for kernels that run.
+/// Loads both for the current device. Otherwise their first launch does, which may wait for kernels that run.
 cudaError_t load_kernels();
 
 }  // namespace lockstep::cuda

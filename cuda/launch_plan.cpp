@@ -37,7 +37,7 @@ bool has_bad_values(kernels::Kind kind) {
   }
 }
 
-/// The largest power of 2 up to 16 that `data` is a multiple of.
+/// Returns the largest power of 2 up to 16 that `data` is a multiple of.
 uint8_t alignment_of(const uint8_t* data) {
   const auto address = reinterpret_cast<uintptr_t>(data) | 16U;
   return static_cast<uint8_t>(address & (~address + 1));

@@ -1,6 +1,6 @@
-// ProcessGroupNCCL for one group and generation: communicators are made when the group connects, and aborted on a
-// thread of their own. Each call that may block on a peer or on the device runs on such a thread, so that the rank's
-// own thread and the thread that aborts stay free; a thread whose call does not return stays.
+// Connects ProcessGroupNCCL for one group and generation: communicators are made when the group connects, and aborted
+// on a thread of their own. Each call that may block on a peer or on the device runs on such a thread, so that the
+// rank's own thread and the thread that aborts stay free; a thread whose call does not return stays.
 #include "cuda/nccl_connector.h"
 
 #include <c10/cuda/CUDAFunctions.h>
@@ -28,7 +28,7 @@ namespace {
 using c10d::ProcessGroupNCCL;
 using std::chrono::milliseconds;
 
-/// "0000:1B:00.0": the same in every process, however it numbers its GPUs.
+/// Returns "0000:1B:00.0", which is the same in every process, however it numbers its GPUs.
 std::string bus_id(c10::DeviceIndex device) {
   std::array<char, 32> text = {};
   C10_CUDA_CHECK(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device));
@@ -145,8 +145,8 @@ c10::intrusive_ptr<c10d::Backend> NcclConnector::connect(const c10::intrusive_pt
                           " are on one GPU (" + peers[a] +
                           "), and NCCL needs one for each rank. Give each a GPU of its own, or use the backend gloo "
                           "(lockstep --share-gpu)");
-  // Each group has a communicator of its own, also where the default group's could be split: ProcessGroupNCCL holds the
-  // parent's mutex while it splits, which the parent's abort needs.
+  // Each group has a communicator of its own, although the default group's could be split: ProcessGroupNCCL holds the
+  // parent's mutex while it splits, and the parent's abort needs that mutex.
   const auto options = this->options();
   const int rank = group_.group_rank, size = static_cast<int>(group_.ranks.size());
   const c10::Device device(c10::DeviceType::CUDA, device_);
@@ -185,7 +185,7 @@ void NcclConnector::interrupt() noexcept {
 
 void NcclConnector::close() {
   const Backend backend = this->backend();
-  // Flushes what is queued and waits for the ranks that are still at it. Without it the destructor aborts.
+  // Flushes what is queued and waits for the ranks that are not done. Without it the destructor aborts.
   if (backend) backend->shutdown();
 }
 

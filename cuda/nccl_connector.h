@@ -1,10 +1,10 @@
-// Process groups on NCCL, as liblockstep makes them (collectives/backend/backend.h).
+// Connects process groups on NCCL, as liblockstep makes them (collectives/backend/backend.h).
 #pragma once
 #include "collectives/backend/backend.h"
 
 namespace lockstep::cuda {
 
-/// Of the calling thread's current GPU.
+/// The connector is for the calling thread's current GPU.
 std::unique_ptr<dist::BackendConnector> make_nccl_connector(const dist::GroupDescription& group);
 
 }  // namespace lockstep::cuda

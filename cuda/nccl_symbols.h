@@ -1,5 +1,5 @@
-// What the plug-in needs of libtorch_cuda.so beside virtual functions: bound when it is called, and looked for before.
-// check_symbols.py compares the list with the library when it is linked.
+// Lists what the plug-in needs of libtorch_cuda.so beside virtual functions. It is bound when it is called, and looked
+// for before. check_symbols.py compares the list with the library when it is linked.
 #pragma once
 
 namespace lockstep::cuda {

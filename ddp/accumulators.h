@@ -1,5 +1,5 @@
-// The autograd nodes that add up the gradients of parameters, and the hooks on them. A parameter that is loaded gets a
-// new node, which has neither the Reducer's hook nor the wrapper's: it gets its old node back from here.
+// Holds the autograd nodes that add up the gradients of parameters, and the hooks on them. A parameter that is loaded
+// gets a new node, which has neither the Reducer's hook nor the wrapper's: this gives its old node back.
 #pragma once
 #include <torch/csrc/autograd/variable.h>
 #include <torch/torch.h>
@@ -22,7 +22,7 @@ class Accumulators {
   Accumulators(const Accumulators&) = delete;
   Accumulators& operator=(const Accumulators&) = delete;
 
-  /// The nodes that the parameters have now are to stay theirs.
+  /// Keeps the nodes that the parameters have now for them.
   void remember(const std::vector<torch::Tensor>& parameters);
   /// Gives parameter number `index` its node back.
   void restore(size_t index, const torch::Tensor& parameter) const;

@@ -1,4 +1,4 @@
-// When the buffers of a wrapper are made equal, and by what: the broadcast from rank 0, or a hook.
+// Decides when the buffers of a wrapper are made equal, and by what: the broadcast from rank 0, or a hook.
 #pragma once
 #include <utility>
 
@@ -12,7 +12,7 @@ class BufferSync {
     hook_ = std::move(hook);
     location_ = location;
   }
-  /// Empty for the broadcast.
+  /// Returns an empty hook for the broadcast.
   const BufferCommHook& hook() const { return hook_; }
   BufferCommHookLocation location() const { return hook_ ? location_ : BufferCommHookLocation::kPreForward; }
 

@@ -1,4 +1,4 @@
-// Names in a message: "fc1.weight, fc1.bias".
+// Lists names in a message: "fc1.weight, fc1.bias".
 #pragma once
 #include <string>
 

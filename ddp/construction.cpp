@@ -1,4 +1,4 @@
-// Wrapping a module, and starting afresh: what is checked, what is made equal, and which parts are made.
+// Wraps a module, and starts afresh: what is checked, what is made equal, and which parts are made.
 #include <algorithm>
 #include <utility>
 
@@ -27,7 +27,7 @@ void State::construct() {
   }
   if (collective) {
     check_same_on_all_ranks(group_.get(), replica_.device(), replica_.description(options_), problem);
-    // What else a LibTorch checks has to hold, too.
+    // Other checks of a LibTorch have to hold, too.
     if (!replica_.parameters().empty())
       c10d::verify_params_across_processes(group_.get(), replica_.parameters(), std::nullopt);
     broadcast_module_states(0);

@@ -1,4 +1,4 @@
-// All of lockstep::ddp.
+// Includes all of lockstep::ddp.
 #pragma once
 #include "ddp/distributed_data_parallel.h"
 #include "ddp/distributed_sampler.h"

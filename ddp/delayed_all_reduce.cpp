@@ -26,7 +26,7 @@ DelayedAllReduce::DelayedAllReduce(const Options& options, const TrainingGroup& 
   reduction_->buffer = torch::zeros({elements}, parameters[0].options().requires_grad(false));
   int64_t offset = 0;
   for (const auto& parameter : parameters) {
-    // Detached: a gradient that is a view could not be detached in place by an optimizer's zero_grad.
+    // The view is detached: an optimizer's zero_grad could not detach a gradient that is a view in place.
     reduction_->views.push_back(
         reduction_->buffer.narrow(0, offset, parameter.numel()).view(parameter.sizes()).detach());
     offset += parameter.numel();
@@ -47,7 +47,7 @@ void DelayedAllReduce::hook_accumulator() {
   if (accumulator_) accumulator_->del_post_hook(hook_);
   accumulator_ = std::move(current);
   if (!accumulator_) return;  // frozen since
-  // After the accumulation, so that the hooked parameter may be one of the delayed.
+  // This comes after the accumulation, so that the hooked parameter may be one of the delayed.
   using torch::autograd::variable_list;
   hook_ = accumulator_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
       [reduction = reduction_](const variable_list& outputs, const variable_list&) {

@@ -1,6 +1,6 @@
-// Options delay_all_reduce_named_params and param_to_hook_all_reduce: the gradients of the named parameters lie in one
-// flat buffer. It is reduced in one piece when the hooked parameter has its gradient, independently of the Reducer and
-// its buckets.
+// Does options delay_all_reduce_named_params and param_to_hook_all_reduce: the gradients of the named parameters lie in
+// one flat buffer. It is reduced in one piece when the hooked parameter has its gradient, independently of the Reducer
+// and its buckets.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -21,13 +21,13 @@ class DelayedAllReduce {
   DelayedAllReduce(const Options& options, const TrainingGroup& group);
   ~DelayedAllReduce();
 
-  /// Makes the gradients views into the buffer; undefined ones become zeros. `reduces`: whether the next backward
+  /// Makes the gradients views into the buffer; undefined ones become zeros. `reduces` says whether the next backward
   /// reduces them, over `group`.
   void after_forward(const c10::intrusive_ptr<c10d::ProcessGroup>& group, bool reduces);
   void reset();
 
  private:
-  // What the autograd hook needs. Within a backward it may outlive the wrapper.
+  // The autograd hook needs it. Within a backward it may outlive the wrapper.
   struct Reduction {
     c10::intrusive_ptr<c10d::ProcessGroup> group;
     std::vector<torch::Tensor> parameters;
@@ -35,7 +35,7 @@ class DelayedAllReduce {
     std::vector<torch::Tensor> views;  // of the buffer, one for each parameter
     bool reduces = false;
     void start();
-    /// Gradients that are not views into the buffer become such.
+    /// Makes gradients that are not views into the buffer such views.
     void gather_gradients();
   };
   void hook_accumulator();

@@ -39,8 +39,8 @@ class DistributedDataParallel : public DistributedModule {
   DistributedDataParallel(const DistributedDataParallel&) = default;  // no moves, as in DistributedModule
   DistributedDataParallel& operator=(const DistributedDataParallel&) = default;
 
-  /// The module's forward, with its arguments and its result. Output tensors are found in optionals, tuples, vectors,
-  /// maps, variants and structs with a function tensors_of (ddp/tensor_tree.h).
+  /// Calls the module's forward, with its arguments and its result. Output tensors are found in optionals, tuples,
+  /// vectors, maps, variants and structs with a function tensors_of (ddp/tensor_tree.h).
   template <class... A>
   auto forward(A&&... inputs) const {
     return detail::forward_through(
@@ -51,7 +51,7 @@ class DistributedDataParallel : public DistributedModule {
   auto operator()(A&&... inputs) const {
     return forward(std::forward<A>(inputs)...);
   }
-  /// For modules whose forward has its result type as a template parameter (Sequential).
+  /// Is for modules whose forward has its result type as a template parameter (Sequential).
   template <class Result, class... A>
   Result forward_as(A&&... inputs) const {
     return detail::forward_through(
@@ -68,7 +68,7 @@ class DistributedDataParallel : public DistributedModule {
   std::shared_ptr<M> replica_;
 };
 
-/// AnyModule: forward returns a tensor, forward_as<R> anything.
+/// An AnyModule has forward, which returns a tensor, and forward_as<R>, which returns anything.
 template <>
 class DistributedDataParallel<torch::nn::AnyModule> : public DistributedModule {
  public:

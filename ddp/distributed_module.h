@@ -1,5 +1,5 @@
-// What DistributedDataParallel is without the type of its module: everything but forward. Functions that take any
-// wrapped module (join, a trainer) take this. A value of it is a handle: copies share one wrapped module.
+// A DistributedModule is a DistributedDataParallel without the type of its module: everything but forward. Functions
+// that take any wrapped module (join, a trainer) take it. A value of it is a handle: copies share one wrapped module.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -30,12 +30,12 @@ class DistributedModule;
 namespace detail {
 class State;
 class SyncBatchNormScope;
-/// For ddp/ itself.
+/// Only ddp/ itself uses it.
 const std::shared_ptr<State>& state_of(const DistributedModule& net);
 }  // namespace detail
 
 /// While it lives, backward adds up gradients on this rank only. Scopes nest; the end of one, also by an exception,
-/// restores what was before it. For a scope under a condition:
+/// restores what was before it. A scope under a condition is
 /// `std::optional<ddp::NoSync> scope; if (…) scope.emplace(net);`
 class [[nodiscard]] NoSync {
  public:
@@ -51,10 +51,10 @@ class [[nodiscard]] NoSync {
 
 class DistributedModule {
  public:
-  /// The wrapped module.
+  /// Returns the wrapped module.
   const std::shared_ptr<torch::nn::Module>& module() const;
-  /// Parameters and buffers under their own names, without a prefix. One that is shared is listed once, under its first
-  /// name. LibTorch's own lists have it under each, and an optimizer made from those steps it twice.
+  /// Return parameters and buffers under their own names, without a prefix. One that is shared is listed once, under
+  /// its first name. LibTorch's own lists have it under each, and an optimizer made from those steps it twice.
   std::vector<torch::Tensor> parameters() const;
   torch::OrderedDict<std::string, torch::Tensor> named_parameters() const;
   torch::OrderedDict<std::string, torch::Tensor> named_buffers() const;
@@ -65,10 +65,10 @@ class DistributedModule {
   /// Sets the gradients to none, or to zeros. Works with gradient_as_bucket_view, too. Local.
   void zero_grad(bool set_to_none = true) const;
 
-  /// Gradients of a forward within the scope stay on this rank. A scope around backward alone changes nothing, as in
+  /// Keeps gradients of a forward within the scope on this rank. A scope around backward alone changes nothing, as in
   /// PyTorch: `{ auto scope = net.no_sync(); net(x).sum().backward(); }`. Local.
   NoSync no_sync() const { return NoSync(*this); }
-  /// Whether the next forward announces a synchronised backward. For accumulation loops that set it per micro-step.
+  /// Whether the next forward announces a synchronised backward. Accumulation loops set it per micro-step.
   bool require_backward_grad_sync() const;
   void require_backward_grad_sync(bool on) const;
 
@@ -79,10 +79,10 @@ class DistributedModule {
   /// on every rank.
   void join(const std::function<void()>& training_loop, const JoinOptions& options = {}) const;
 
-  /// Lets `hook` reduce the gradients. Once per wrapper, before the first backward, on every rank. Throws StateError
-  /// for a second one.
+  /// Lets `hook` reduce the gradients. Called once per wrapper, before the first backward, on every rank. Throws
+  /// StateError for a second one.
   void register_comm_hook(CommHook hook) const;
-  /// The same with one of c10d's own hooks: ALLREDUCE or FP16_COMPRESS.
+  /// Does the same with one of c10d's own hooks: ALLREDUCE or FP16_COMPRESS.
   void register_builtin_comm_hook(c10d::BuiltinCommHookType hook) const;
   /// Lets `hook` synchronise the buffers.
   void register_buffer_comm_hook(BufferCommHook hook,
@@ -91,30 +91,30 @@ class DistributedModule {
   /// Declares that the graph is the same in every step, as Options::static_graph does at construction. Throws
   /// StateError after the first forward.
   void set_static_graph() const;
-  /// For find_unused_parameters and static_graph outputs are cloned by default, so that they can be changed in place.
+  /// With find_unused_parameters or static_graph, outputs are cloned by default, so that they can be changed in place.
   void set_ddp_sink_clone(bool clone) const;
-  /// c10d's own record of this wrapper: construction, buckets, average times of the steps that were sampled.
+  /// Returns c10d's own record of this wrapper: construction, buckets, average times of the steps that were sampled.
   at::DDPLoggingData get_ddp_logging_data() const;
   at::DDPLoggingData logging_data() const { return get_ddp_logging_data(); }
-  /// Times are taken in the first 10 steps and in one of `sample_rate` after them. Throws ArgumentError below 1.
+  /// Takes times in the first 10 steps and in one of `sample_rate` after them. Throws ArgumentError below 1.
   void set_ddp_runtime_logging_sample_rate(int sample_rate) const;
 
-  /// The buckets as they are now, in the order of reduction. They change once, before the second synchronised forward.
+  /// Returns the buckets in the order of reduction. They change once, before the second synchronised forward.
   std::vector<Bucket> buckets() const;
-  /// Names of the parameters that are reduced, by their index in the Reducer.
+  /// Returns the names of the parameters that are reduced, by their index in the Reducer.
   const std::vector<std::string>& reduced_parameter_names() const;
-  /// c10d's Reducer. Null for one rank without a hook: there is nothing to reduce.
+  /// Returns c10d's Reducer; null for one rank without a hook, where there is nothing to reduce.
   std::shared_ptr<c10d::Reducer> reducer() const;
-  /// Synchronised forwards so far: the number of the step that runs or was last. After reset(), or when the ranks were
-  /// reconnected, the end of the next synchronised backward sets it to the smallest count of any rank: a step that
-  /// failed on one rank is not counted.
+  /// Returns the number of synchronised forwards: that of the step that runs or was last. After reset(), or when the
+  /// ranks were reconnected, the end of the next synchronised backward sets it to the smallest count of any rank: a
+  /// step that failed on one rank is not counted.
   int64_t steps() const;
   const Options& options() const;
   const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
   torch::Device device() const;
 
-  /// All ranks take parameters and buffers of rank `src` of the group. Collective. For example after loading on one
-  /// rank.
+  /// Lets all ranks take parameters and buffers of rank `src` of the group, for example after loading on one rank.
+  /// Collective.
   void sync_module_states(int src = 0) const;
   /// Throws Error if the last backward did not reduce every gradient, with the names of those that it left out. Local.
   void check_reducer_finalized() const;
@@ -122,14 +122,14 @@ class DistributedModule {
   /// are not changed: call zero_grad(). Call it on every rank; local. After dist::regroup, which a session runs before
   /// the cell that follows a failed one, the next forward does so.
   void reset() const;
-  /// The same as reset(), with reductions over `group` from now on. Hooks keep the group that they were made with.
+  /// Does the same as reset(), and reduces over `group` from now on. Hooks keep the group that they were made with.
   void update_process_group(c10::intrusive_ptr<c10d::ProcessGroup> group) const;
 
-  /// With mixed_precision: a forward without a backward leaves parameters in low precision; this restores full
+  /// Restores full precision with mixed_precision, where a forward without a backward leaves parameters in low
   /// precision. Saving, loading and synchronising the wrapper, and its next forward, begin with it. Local.
   void restore_full_precision() const;
 
-  // Copies only: a handle that was moved from stays one.
+  // There are only copies: a handle that was moved from stays one.
   DistributedModule(const DistributedModule&) = default;
   DistributedModule& operator=(const DistributedModule&) = default;
 
@@ -145,8 +145,8 @@ class DistributedModule {
 };
 
 std::ostream& operator<<(std::ostream& out, const DistributedModule& net);
-/// torch::save(net, file) and torch::load(net, file): the module's own archive, so the bare module can read it, and the
-/// wrapper that of the bare module.
+/// torch::save(net, file) and torch::load(net, file) use the module's own archive, so the bare module can read it, and
+/// the wrapper that of the bare module.
 torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const DistributedModule& net);
 torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive, const DistributedModule& net);
 
@@ -172,7 +172,7 @@ class ForwardPass {
   bool finished_ = false;
 };
 
-/// An argument of forward: the caller's own, unless its tensors must be moved to another device or type.
+/// Returns an argument of forward: the caller's own, unless its tensors must be moved to another device or type.
 template <class A>
 class Input {
   using Value = std::remove_cvref_t<A>;

@@ -1,4 +1,4 @@
-// torch.utils.data.DistributedSampler of Python, index by index: a program that is ported reads the same batches.
+// A port of Python's torch.utils.data.DistributedSampler, index by index: a ported program reads the same batches.
 // LibTorch's own distributed samplers divide and shuffle otherwise (ddp::random_sampler and ddp::sequential_sampler
 // make those).
 //
@@ -21,13 +21,13 @@
 namespace lockstep::ddp {
 
 struct DistributedSamplerOptions {
-  /// Ranks that share the samples. Unset: the size of the default group, 1 without a group.
+  /// Number of ranks that share the samples. Unset: the size of the default group, 1 without a group.
   TORCH_ARG(std::optional<size_t>, num_replicas) = std::nullopt;
   /// This rank among them. Unset: its rank in the default group, 0 without a group.
   TORCH_ARG(std::optional<size_t>, rank) = std::nullopt;
-  /// Another order in each epoch, the same on all ranks; otherwise ascending.
+  /// Whether the order differs in each epoch, equally on all ranks. Otherwise it ascends.
   TORCH_ARG(bool, shuffle) = true;
-  /// Of the shuffle: epoch e is shuffled with seed + e. The same on every rank.
+  /// Epoch e is shuffled with seed + e. It must be the same on every rank.
   TORCH_ARG(uint64_t, seed) = 0;
   /// Where the ranks do not divide the samples: leave the last ones of the order out, instead of reading its first ones
   /// twice.
@@ -39,21 +39,21 @@ struct DistributedSamplerOptions {
 /// keeps a copy, and set_epoch of the sampler that it was made from reaches it when it begins its next epoch.
 class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
-  /// Of `size` samples. Throws ArgumentError for a rank that is not less than num_replicas.
+  /// The sampler has `size` samples. Throws ArgumentError for a rank that is not less than num_replicas.
   explicit DistributedSampler(size_t size, DistributedSamplerOptions options = {});
 
   /// Takes effect at the next reset(), which a DataLoader calls when it begins an epoch. From any thread.
   void set_epoch(size_t epoch) { *epoch_ = epoch; }
   size_t epoch() const { return *epoch_; }
-  /// Samples that this rank reads in an epoch; Python's len().
+  /// Returns the number of samples that this rank reads in an epoch, as Python's len().
   size_t size() const;
   const DistributedSamplerOptions& options() const { return options_; }
 
-  /// To the beginning of the epoch. `new_size`: of the dataset.
+  /// Goes to the beginning of the epoch. `new_size` is the dataset's.
   void reset(std::optional<size_t> new_size = std::nullopt) override;
-  /// The next indices, `batch_size` of them or as many as there are left; none at the end of the epoch.
+  /// Returns the next indices, `batch_size` of them or as many as there are left; none at the end of the epoch.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
-  /// Which sample comes next, and the epoch.
+  /// Saves which sample comes next, and the epoch.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

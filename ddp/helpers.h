@@ -12,17 +12,17 @@ namespace lockstep::ddp {
 /// ranks may call it.
 bool is_main_rank();
 
-/// Micro-steps of each rank for one update of `global_batch` samples (or tokens), when every rank takes `micro_batch`
-/// at a time. `ranks`: how many share the work; by default the ranks of the default group, 1 without a group. Throws
-/// ArgumentError if they do not divide it, with the number to change and values that fit. Local.
+/// Returns the micro-steps of each rank for one update of `global_batch` samples (or tokens), when every rank takes
+/// `micro_batch` at a time. `ranks` share the work; the default is those of the default group, 1 without a group.
+/// Throws ArgumentError if they do not divide it, with the number to change and values that fit. Local.
 int64_t accumulation_steps(int64_t global_batch, int64_t micro_batch, std::optional<int64_t> ranks = std::nullopt);
 
-/// LibTorch's DistributedRandomSampler for this rank's share of `size` samples: shuffled in every epoch, the same on
-/// all ranks (call set_epoch(epoch) and reset() before each). `allow_duplicates`: shares become equal by reading some
-/// samples twice, otherwise by leaving the remainder out. Without a group it is the whole set. Its order is not that of
-/// Python's DistributedSampler, which is ddp::DistributedSampler (ddp/distributed_sampler.h).
+/// Makes LibTorch's DistributedRandomSampler for this rank's share of `size` samples: shuffled in every epoch, the same
+/// on all ranks (call set_epoch(epoch) and reset() before each). `allow_duplicates`: shares become equal by reading
+/// some samples twice, otherwise by leaving the remainder out. Without a group it is the whole set. Its order is not
+/// that of Python's DistributedSampler, which is ddp::DistributedSampler (ddp/distributed_sampler.h).
 torch::data::samplers::DistributedRandomSampler random_sampler(size_t size, bool allow_duplicates = true);
-/// The same in order.
+/// Does the same in order.
 torch::data::samplers::DistributedSequentialSampler sequential_sampler(size_t size, bool allow_duplicates = true);
 
 }  // namespace lockstep::ddp

@@ -21,7 +21,7 @@ void warn_of_division_by_hooks(const detail::State& state) {
       "gradients by itself");
 }
 
-// However the loop ends, later forwards must not notify a join that is over.
+// Ends a join however the loop ends: later forwards must not notify a join that is over.
 class JoinScope {
  public:
   JoinScope(const std::vector<DistributedModule>& nets, const JoinOptions& options) : nets_(nets) {
@@ -104,7 +104,7 @@ torch::Tensor zero_gradients(GradBucket& bucket) {
   const auto& gradients = bucket.getBufferRef();
   if (gradients.defined() && !gradients.is_sparse()) return torch::zeros_like(gradients);
   const auto parameter = bucket.getParameters().at(0);
-  // As embeddings have them: indices of rows, and no rows.
+  // It has the form that embeddings give: indices of rows, and no rows.
   auto rows = parameter.sizes().vec();
   rows[0] = 0;
   const auto options = torch::TensorOptions(parameter.device());

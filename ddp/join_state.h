@@ -1,4 +1,4 @@
-// What join() keeps in the wrappers that join together while it runs.
+// join() keeps this state in the wrappers that join together while it runs.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -10,7 +10,7 @@ namespace lockstep::ddp::detail {
 
 class State;
 
-/// Shared by the modules that join together. A rank that is out of data answers for one after the other, so they must
+/// The modules that join together share it. A rank that is out of data answers for one after the other, so they must
 /// run in this order.
 struct JoinTurns {
   size_t modules = 1;
@@ -20,7 +20,7 @@ struct JoinTurns {
   torch::Tensor training;  // how many ranks still train, once the notice is done
 };
 
-/// Of one module.
+/// Each module has its own.
 struct JoinState {
   size_t index = 0;  // among the modules that join together
   std::shared_ptr<JoinTurns> turns;

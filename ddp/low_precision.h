@@ -1,5 +1,5 @@
-// Option mixed_precision: from forward to the reduction of its bucket, a parameter holds a low-precision copy of its
-// values; before and after, it holds the full ones. Gradients are reduced in the reduce type and come out in full
+// Does option mixed_precision: from forward to the reduction of its bucket, a parameter holds a low-precision copy of
+// its values; before and after, it holds the full ones. Gradients are reduced in the reduce type and come out in full
 // precision.
 #pragma once
 #include <torch/torch.h>
@@ -21,19 +21,19 @@ class LowPrecision : public std::enable_shared_from_this<LowPrecision> {
  public:
   /// Casts the buffers. `state` owns the result, and has it reduce by hook().
   static std::shared_ptr<LowPrecision> install(State& state);
-  /// Reduces in low precision.
+  /// Returns the hook that reduces in low precision.
   CommHook hook();
 
-  /// Before forward: parameters become low-precision, and pass their gradients to the Reducer from here. `grad`: a
+  /// Makes parameters low-precision before forward; they pass their gradients to the Reducer from here. `grad`: a
   /// backward follows, so gradients that are there become low-precision, too, to be added to.
   void begin_forward(bool grad);
-  /// After a forward that no backward follows. Parameters that were low before it stay so, for the backward of an
+  /// Ends a forward that no backward follows. Parameters that were low before it stay so, for the backward of an
   /// earlier forward.
   void leave_forward();
   bool is_low(const torch::Tensor& variable) const;
-  /// What is still low-precision becomes full again. Costs nothing if nothing is.
+  /// Makes full again what is still low-precision. Costs nothing if nothing is.
   void restore();
-  /// Before forward. Throws Error if a low-precision parameter got other memory in the meantime: LibTorch reads
+  /// Called before forward. Throws Error if a low-precision parameter got other memory in the meantime: LibTorch reads
   /// full-precision files as if they held low precision then, so the loaded values are lost.
   void check_not_exchanged();
   torch::Tensor lower_input(const torch::Tensor& input) const;

@@ -1,4 +1,4 @@
-// The options of DistributedDataParallel and of join(): those of PyTorch's class under PyTorch's names, set like
+// The options of DistributedDataParallel and of join() are those of PyTorch's class under PyTorch's names, set like
 // LibTorch's options. docs/ddp.md compares them one by one.
 #pragma once
 #include <torch/torch.h>
@@ -12,7 +12,7 @@
 
 namespace lockstep::ddp {
 
-/// Parameters and inputs in low precision during forward and backward, and in full precision for the optimizer.
+/// Keeps parameters and inputs in low precision during forward and backward, and in full precision for the optimizer.
 struct MixedPrecision {
   /// Type of parameters and of floating-point inputs in forward and backward. Unset: unchanged.
   TORCH_ARG(std::optional<torch::ScalarType>, param_dtype) = std::nullopt;
@@ -69,7 +69,7 @@ struct Options {
 struct JoinOptions {
   /// Divide gradients by the number of all ranks; otherwise by the number of those that still have data.
   TORCH_ARG(bool, divide_by_initial_world_size) = true;
-  /// False: run the loop without answering for others.
+  /// If false, the loop runs without answering for others.
   TORCH_ARG(bool, enable) = true;
   /// Throw on every rank as soon as one is out of data.
   TORCH_ARG(bool, throw_on_early_termination) = false;

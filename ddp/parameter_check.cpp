@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kShown = 5;  // differences that a message lists
 
-// FNV-1a, 64 bits.
+// Returns the FNV-1a hash of 64 bits.
 uint64_t hash_of(const std::string& text, uint64_t seed) {
   uint64_t hash = 14695981039346656037ull ^ seed;
   for (const unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
@@ -58,7 +58,7 @@ std::vector<torch::Tensor> all_gather(const c10::intrusive_ptr<c10d::ProcessGrou
   return all[0];
 }
 
-// What was found, and what to do about it, each advice once.
+// Collects what was found, and what to do about it, each advice once.
 struct Findings {
   std::vector<std::string> found;
   std::vector<std::string> advice;
@@ -91,7 +91,7 @@ std::string text_beside(const TensorDescription& found, const TensorDescription&
   return found.same_as.empty() ? "a tensor of its own" : "the same tensor as " + found.same_as;
 }
 
-// What `other` has that `reference` has not, and where they disagree.
+// Returns what `other` has that `reference` has not, and where they disagree.
 Findings differences(const ReplicaDescription& reference, const std::string& reference_ranks,
                      const ReplicaDescription& other) {
   Findings findings;

@@ -21,19 +21,19 @@ struct TensorDescription {
   bool sparse = false;  // its gradient
 
   bool operator==(const TensorDescription&) const = default;
-  /// "[256, 64] Float (no gradient)"
+  /// Returns "[256, 64] Float (no gradient)".
   std::string text() const;
 };
 
 struct ReplicaDescription {
   std::vector<TensorDescription> tensors;
-  // Name and value, the same names in the same order on every rank.
+  // Each option has a name and a value; every rank has the same names in the same order.
   std::vector<std::pair<std::string, std::string>> options{};
 
   bool operator==(const ReplicaDescription&) const = default;
 };
 
-/// Without `same_as` and `sparse`.
+/// Leaves `same_as` and `sparse` out.
 TensorDescription describe(const std::string& name, const torch::Tensor& tensor);
 
 /// Compares `mine` of all ranks of `group`. `problem`, if not empty, is why this rank can't wrap its module. Collective
@@ -41,7 +41,7 @@ TensorDescription describe(const std::string& name, const torch::Tensor& tensor)
 void check_same_on_all_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group, torch::Device device,
                              const ReplicaDescription& mine, const std::string& problem);
 
-/// The message for ranks that differ: which rank, which tensor, how to fix it. Empty if they agree. Pure.
+/// Returns the message for ranks that differ: which rank, which tensor, how to fix it. Empty if they agree. Pure.
 std::string difference(const std::vector<ReplicaDescription>& ranks);
 
 }  // namespace lockstep::ddp::detail

@@ -13,7 +13,7 @@ class ReadableReducer : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
 
-  /// The buckets in the order of reduction. A buffer can be undefined.
+  /// Returns the buckets in the order of reduction. A buffer can be undefined.
   std::vector<c10d::GradBucket> read_buckets() const {
     std::lock_guard lock(mutex_);
     std::vector<c10d::GradBucket> buckets;
@@ -25,7 +25,7 @@ class ReadableReducer : public c10d::Reducer {
     return buckets;
   }
 
-  /// The same, with memory for each bucket of dense gradients. Only the buffer of a sparse gradient can be undefined.
+  /// Returns them with memory for buckets of dense gradients. Only the buffer of a sparse one can be undefined.
   std::vector<c10d::GradBucket> allocate_buckets() {
     {
       std::lock_guard lock(mutex_);
@@ -35,7 +35,7 @@ class ReadableReducer : public c10d::Reducer {
   }
 
  private:
-  // A template, so that versions without initialize_bucket_storage(), which always have the memory, compile.
+  // Is a template, so that versions without initialize_bucket_storage(), which always have the memory, compile.
   template <class Self, class AnyBucket>
   static void allocate(Self& self, AnyBucket& bucket) {
     if constexpr (requires { self.initialize_bucket_storage(bucket); }) {

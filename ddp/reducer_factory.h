@@ -54,7 +54,7 @@ class NamesInErrors {
   c10d::DebugLevel before_;
 };
 
-// A template, so that calls which this LibTorch does not have are not compiled.
+// Is a template, so that calls which this LibTorch does not have are not compiled.
 template <class Reducer, class Arguments>
 std::shared_ptr<Reducer> make_reducer(Arguments a) {
   constexpr bool kBatched =

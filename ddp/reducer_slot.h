@@ -20,7 +20,7 @@ namespace lockstep::ddp::detail {
 
 /// Whether gradients are views into the buckets. With mixed precision they are of another type than the buckets.
 bool has_bucket_views(const Options& options);
-/// `mib` of an option in bytes. Throws ArgumentError unless it is greater than 0.
+/// Returns `mib` of an option in bytes. Throws ArgumentError unless it is greater than 0.
 int64_t bucket_bytes(double mib, const char* option);
 
 class ReducerSlot {
@@ -30,38 +30,37 @@ class ReducerSlot {
   void make(const Replica& replica, const Options& options, const TrainingGroup& group);
   void clear();
 
-  /// Null for one rank without a hook, or if every parameter is delayed: there is nothing to reduce.
+  /// Returns null for one rank without a hook, or if every parameter is delayed: there is nothing to reduce.
   const std::shared_ptr<ReadableReducer>& get() const { return reducer_; }
   explicit operator bool() const { return reducer_ != nullptr; }
   ReadableReducer* operator->() const { return reducer_.get(); }
   c10d::Logger& logger() const { return *logger_; }
 
-  /// The hook of this Reducer and of those to come. Throws StateError if there is one.
+  /// Sets the hook of this Reducer and of those to come. Throws StateError if there is one.
   void set_hook(CommHook hook);
   void set_hook(c10d::BuiltinCommHookType hook);
   bool has_hook() const { return hook_ || builtin_hook_; }
   /// Tells the hook of a fresh start.
   void restart_hook() const;
 
-  /// The buckets as they are now, in the order of reduction.
+  /// Returns the buckets as they are now, in the order of reduction.
   std::vector<Bucket> buckets(const Replica& replica) const;
-  /// Reducer::rebuild_buckets. Collective when it rebuilds.
+  /// Calls Reducer::rebuild_buckets. Collective when it rebuilds.
   void rebuild_buckets() const;
   /// Whether the last backward reduced every gradient.
   bool is_finalized() const;
 
-  // A static graph:
+  // A static graph goes through these states; make() begins with kUnknown again if the graph is static.
   //   kChanging ── set_static_graph ──> kUnknown ── learn_graph ──> kKnown
   //                                        └── count_local_forward ──> kMiscounted
-  // make() begins with kUnknown again if the graph is static.
   void set_static_graph(bool had_local_forward);
-  /// Its first synchronised backward is still to come, or to end.
+  /// Whether its first synchronised backward is still to come, or to end.
   bool learns_graph() const { return graph_ == Graph::kUnknown || graph_ == Graph::kMiscounted; }
-  /// The Reducer has counted gradients of a backward under no_sync for those of its first step, so it can't learn the
-  /// graph.
+  /// Whether the Reducer has counted gradients of a backward under no_sync for those of its first step, so it can't
+  /// learn the graph.
   bool has_miscounted() const { return graph_ == Graph::kMiscounted; }
   void count_local_forward();
-  /// At the end of its first synchronised backward: the Reducer counts its gradients, and reduces them.
+  /// Called at the end of its first synchronised backward: the Reducer counts its gradients, and reduces them.
   void learn_graph();
 
  private:

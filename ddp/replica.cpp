@@ -13,7 +13,7 @@
 namespace lockstep::ddp::detail {
 namespace {
 
-// The most that one broadcast of parameters or buffers carries; PyTorch's figure.
+// One broadcast of parameters or buffers carries this much at most, as in PyTorch.
 constexpr size_t kBroadcastBytes = 250 * 1024 * 1024;
 
 bool has_sparse_gradients(torch::nn::Module& module) {

@@ -1,5 +1,5 @@
-// The module that a wrapper holds, with what the wrapper reduces and keeps equal of it: parameters, buffers, and their
-// device.
+// A replica is the module that a wrapper holds, with what the wrapper reduces and keeps equal of it: parameters,
+// buffers, and their device.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -22,22 +22,22 @@ class Replica {
 
   /// Checks the module against `options` and finds what is reduced. Throws ArgumentError where they do not fit.
   void collect(const Options& options);
-  /// What has to agree on all ranks.
+  /// Returns what has to agree on all ranks.
   ReplicaDescription description(const Options& options) const;
 
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
-  /// Of the first parameter; the CPU without one.
+  /// Returns the device of the first parameter, or the CPU without one.
   torch::Device device() const { return device_; }
-  /// The parameters that the Reducer reduces, by their index in it. One that is shared is listed once, under its first
-  /// name.
+  /// Returns the parameters that the Reducer reduces, by their index in it. One that is shared is listed once, under
+  /// its first name.
   const std::vector<torch::Tensor>& parameters() const { return parameters_; }
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<bool>& sparse() const { return sparse_; }  // whether the gradient is
-  /// Buffers that are kept equal, in the module's order, each once.
+  /// Returns the buffers that are kept equal, in the module's order, each once.
   const std::vector<std::pair<std::string, torch::Tensor>>& buffers() const { return buffers_; }
   bool is_ignored(const std::string& name) const { return ignored_.count(name) > 0; }
 
-  /// All ranks take the values of rank `src`. Collective.
+  /// Lets all ranks take the values of rank `src`. Collective.
   void broadcast_buffers(const c10::intrusive_ptr<c10d::ProcessGroup>& group, int src) const;
   void broadcast(const c10::intrusive_ptr<c10d::ProcessGroup>& group, int src, bool with_buffers) const;
 

@@ -45,7 +45,7 @@ class SimpleDistributedDataParallel {
   void train() { module_->train(); }
   void eval() { module_->eval(); }
 
-  /// Every gradient becomes its mean over all ranks. Between backward and the optimizer's step.
+  /// Makes every gradient its mean over all ranks. Called between backward and the optimizer's step.
   void sync_gradients() {
     if (!do_sync_) return;
     for (auto& parameter : module_->parameters()) {
@@ -55,7 +55,7 @@ class SimpleDistributedDataParallel {
     }
   }
 
-  // For gradient accumulation: only the last micro-batch of a step needs the mean.
+  // Serves gradient accumulation: only the last micro-batch of a step needs the mean.
   void enable_grad_sync() { do_sync_ = true; }
   void disable_grad_sync() { do_sync_ = false; }
   /// While the returned value lives, sync_gradients does nothing; then it does again what it did before.

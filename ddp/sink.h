@@ -1,4 +1,4 @@
-// A node of autograd that the outputs of forward go through, so that backward passes it before any parameter.
+// The outputs of forward go through a node of autograd, so that backward passes it before any parameter.
 #pragma once
 #include <functional>
 

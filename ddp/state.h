@@ -1,6 +1,6 @@
-// What a wrapped module keeps between steps, put together from its parts. The handles, the scopes and the callbacks in
-// autograd share it; callbacks hold it weakly, so a wrapper that is gone is not called back. The sources are
-// construction.cpp (making the parts, at first and after failures), step.cpp (forward and backward) and join.cpp.
+// The state is what a wrapped module keeps between steps, put together from its parts. The handles, the scopes and the
+// callbacks in autograd share it; callbacks hold it weakly, so a wrapper that is gone is not called back. The sources
+// are construction.cpp (making the parts, at first and after failures), step.cpp (forward and backward) and join.cpp.
 #pragma once
 #include <torch/torch.h>
 
@@ -37,7 +37,7 @@ class State : public std::enable_shared_from_this<State> {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // The parts.
+  // These are the parts.
   const Options& options() const { return options_; }
   const Replica& replica() const { return replica_; }
   const TrainingGroup& group() const { return group_; }
@@ -60,63 +60,63 @@ class State : public std::enable_shared_from_this<State> {
   /// Starts afresh after a step that failed. Local.
   void reset();
   void exchange_group(c10::intrusive_ptr<c10d::ProcessGroup> group);
-  /// reset() if the ranks were reconnected. Every rank of the group sees the same generations, so all of them do it in
-  /// the same forward.
+  /// Calls reset() if the ranks were reconnected. Every rank of the group sees the same generations, so all of them do
+  /// it in the same forward.
   void follow_regroup();
-  /// After a reset the count of steps becomes the smallest of any rank. Collective then, local otherwise.
+  /// Makes the count of steps the smallest of any rank after a reset. Collective then, local otherwise.
   void agree_on_steps();
-  /// All ranks take parameters and buffers of rank `src`. Collective.
+  /// Lets all ranks take parameters and buffers of rank `src`. Collective.
   void broadcast_module_states(int src);
   void restore_full_precision();
 
-  // One forward.
+  // One forward calls these.
   void before_forward();
   bool changes_inputs() const;
   void change_inputs(const TensorPointers& inputs) const;
   void after_forward(const TensorPointers& outputs);
   void forward_failed();
-  /// A BatchNorm in the module was converted, so it synchronises its statistics in forwards of this wrapper.
+  /// Whether a BatchNorm in the module was converted, so that forwards synchronise its statistics.
   bool synchronises_batch_norm();
 
-  // Backward.
-  /// A gradient has come to a parameter of the Reducer. Throws StateError if no forward announced it, and Error if its
-  /// forward was before a regroup. From any thread.
+  // Backward calls these.
+  /// Takes a gradient that has come to a parameter of the Reducer. Throws StateError if no forward announced it, and
+  /// Error if its forward was before a regroup. From any thread.
   void gradient_arrives(size_t parameter);
   /// Throws Error if the last backward did not reduce every gradient, with the names of those without one. Local.
   void check_last_backward() const;
-  /// Parameters whose values were exchanged (torch::load, set_data) get their accumulators back.
+  /// Gives parameters whose values were exchanged (torch::load, set_data) their accumulators back.
   void restore_accumulators() const;
   void restore_accumulator(size_t parameter) const;
-  /// The number of ranks by which a sum of gradients is divided in this step.
+  /// Returns the number of ranks by which a sum of gradients is divided in this step.
   int64_t divisor() const;
 
-  // The next forward.
+  // These are for the next forward.
   bool requires_grad_sync() const { return requires_grad_sync_; }
   void require_grad_sync(bool on) { requires_grad_sync_ = on; }
 
-  // join()
+  // These are for join().
   /// Throws ArgumentError if ranks that are out of data can't answer the collectives of this module.
   void check_that_join_can_answer(const JoinOptions& options) const;
   void begin_join(JoinState join);
-  /// Backward divides by all ranks again.
+  /// Lets backward divide by all ranks again.
   void end_join();
   bool is_in_join() const { return join_.has_value(); }
-  /// This rank has answered steps of other ranks since its own last forward.
+  /// Whether this rank has answered steps of other ranks since its own last forward.
   bool has_answered() const { return answered_ > 0; }
-  /// The collectives of one forward and backward of the ranks that still train, with nothing to contribute. Collective.
+  /// Does the collectives of one forward and backward of the ranks that still train, as zeros. Collective.
   void answer_step();
-  /// All ranks take the model of a rank that trained last: one that passes `trained_last`. Collective.
+  /// Lets all ranks take the model of a rank that trained last: one that passes `trained_last`. Collective.
   void take_model_of_last(bool trained_last);
 
  private:
   bool is_static() const { return options_.static_graph(); }
 
-  // construction.cpp
+  // These are in construction.cpp.
   std::string find_problem();
   bool needs_reducer() const;
   void make_reducer();
 
-  // step.cpp
+  // These are in step.cpp.
   void prepare_reducer();
   void announce_reduction(const TensorPointers& outputs);
   bool buffers_are_due() const;
@@ -132,7 +132,7 @@ class State : public std::enable_shared_from_this<State> {
   std::string missing_gradients_text() const;
   std::vector<std::string> parameters_left_out() const;
 
-  // join.cpp
+  // These are in join.cpp.
   void take_turn();
   bool backward_is_due_before(const State& next) const;
   void notify_join();

@@ -1,5 +1,5 @@
-// What a wrapped module does around forward and within backward. The collectives come in the order of PyTorch's class:
-// join's notice, the indices of the rebuilt buckets, buffers, then (in backward) the buckets.
+// Does what a wrapped module does around forward and within backward. The collectives come in the order of PyTorch's
+// class: join's notice, the indices of the rebuilt buckets, buffers, then (in backward) the buckets.
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -148,7 +148,7 @@ void State::restore_accumulator(size_t parameter) const {
 }
 
 void State::gradient_arrives(size_t parameter) {
-  // Once a backward: the questions below cost more than a gradient of a small parameter.
+  // This is done once a backward: the questions below cost more than a gradient of a small parameter.
   const int backward = torch::autograd::get_current_graph_task_id();
   if (examined_backward_.load(std::memory_order_relaxed) == backward) return;
   examined_backward_.store(backward, std::memory_order_relaxed);
@@ -186,7 +186,7 @@ void State::backward_ended(bool from_outputs) {
   }
   // autograd::grad, for a penalty on gradients, may have reached no parameter. Then the graph is not learnt from it.
   if (reducer_.learns_graph() && has_gradients(step_.phase())) reducer_.learn_graph();
-  // After the Reducer's own end of backward, which may have been queued later than this one.
+  // This comes after the Reducer's own end of backward, which may have been queued later than this one.
   Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
     if (const auto state = weak.lock()) state->reduction_ended();
   });
@@ -195,8 +195,8 @@ void State::backward_ended(bool from_outputs) {
 void State::reduction_ended() {
   if (!is_running(step_.phase())) return;
   const bool reached_parameters = has_gradients(step_.phase());
-  // Not finalized: a nested backward (checkpointing) has ended, or gradients are missing, which the next forward
-  // reports. The Reducer of a static graph does not know which backward is the outermost.
+  // It is not finalized when a nested backward (checkpointing) has ended, or gradients are missing, which the next
+  // forward reports. The Reducer of a static graph does not know which backward is the outermost.
   const bool reduced = reached_parameters && (!reducer_ || is_static() || reducer_.is_finalized());
   if (!reduced) {
     step_.transition(Event::kLeftOpen);

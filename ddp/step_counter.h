@@ -17,7 +17,7 @@ class StepCounter {
   void add_step() { ++count_; }
   /// Sets the same count on every rank. Listeners hear of the next step, even if an earlier one had its number.
   void set(int64_t count);
-  /// After a failure: the step that listeners have not heard of is dropped. Ranks may have different counts then, until
+  /// Drops, after a failure, the step that listeners have not heard of. Ranks may have different counts then, until
   /// agree().
   void drop_unreported_step();
   /// Takes the smallest count of any rank if they may differ. `least` maps this rank's count to it: collective, and

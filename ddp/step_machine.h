@@ -48,21 +48,21 @@ enum class Event {
   kReset,
 };
 
-/// The phase after `event` in phase `from`; none if the event is illegal there. This is the whole table of transitions.
+/// Returns the phase after `event` in phase `from`; none if the event is illegal there. It is the whole table.
 std::optional<Phase> next_phase(Phase from, Event event);
 
-/// A backward may come, reduced or local.
+/// Whether a backward may come, reduced or local.
 constexpr bool is_announced(Phase phase) { return phase != Phase::kIdle && phase != Phase::kNotFound; }
-/// The last forward announced a reduction, and it has not ended.
+/// Whether the last forward announced a reduction, and it has not ended.
 constexpr bool awaits_reduction(Phase phase) { return is_announced(phase) && phase != Phase::kLocal; }
-/// Gradients have arrived since a reduction was announced.
+/// Whether gradients have arrived since a reduction was announced.
 constexpr bool has_gradients(Phase phase) { return phase == Phase::kBackward || phase == Phase::kPartial; }
-/// A callback waits for the end of a backward.
+/// Whether a callback waits for the end of a backward.
 constexpr bool is_running(Phase phase) { return phase == Phase::kEntered || phase == Phase::kBackward; }
 
 struct Transition {
   Phase from, to;
-  /// A backward begins, so its end has to be awaited.
+  /// Whether a backward begins, so that its end has to be awaited.
   bool starts_backward() const { return !is_running(from) && is_running(to); }
 };
 

@@ -1,4 +1,4 @@
-// Points of the last synchronised step in the work of a device: recorded for inspectors, while one has asked for them.
+// Marks points of the last synchronised step in the work of a device, while an inspector has asked for them.
 #pragma once
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -8,7 +8,7 @@
 
 namespace lockstep::ddp {
 
-/// Null events: not recorded. They can be asked for times when the device has reached them.
+/// Events that were not recorded are null. They can be asked for times when the device has reached them.
 struct StepMarks {
   std::optional<c10::Event> forward_end;
   std::optional<c10::Event> backward_end;  // all gradients; not the reductions that wait for them
@@ -16,7 +16,7 @@ struct StepMarks {
 
 namespace detail {
 
-/// Of one wrapper. Backward may run on another thread than forward, but not at the same time.
+/// Each wrapper has one. Backward may run on another thread than forward, but not at the same time.
 class StepMarkRecorder {
  public:
   bool on() const { return on_; }

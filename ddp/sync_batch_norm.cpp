@@ -61,7 +61,7 @@ Statistics statistics_of_all_ranks(const Tensor& input, const c10::intrusive_ptr
   return {mean.to(type), var.to(type), total.item<double>()};
 }
 
-// Backward of x̂ = (x − mean) / σ, y = w·x̂ + b, where mean and σ depend on every x of every rank:
+// Backward is that of x̂ = (x − mean) / σ, y = w·x̂ + b, where mean and σ depend on every x of every rank:
 //   dx = w/σ · (dy − Σdy/n − x̂ · Σ(dy·x̂)/n), with sums over all ranks;
 //   dw = Σ dy·x̂ and db = Σ dy of this rank alone, since the Reducer sums them over ranks.
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
@@ -126,7 +126,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
 };
 
 // BatchNorms that were converted, by their weight (or their running mean, if they have no weight): the arguments of
-// torch::batch_norm identify them. Weak, so that a new tensor at an old address is not taken for the old one.
+// torch::batch_norm identify them. They are weak, so that a new tensor at an old address is not taken for the old one.
 struct Converted {
   c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
   std::weak_ptr<torch::nn::Module> norm;

@@ -1,4 +1,4 @@
-// Batch normalisation with the statistics of the whole batch over all ranks, in forward and backward, on any device.
+// Normalises batches with the statistics of the whole batch over all ranks, in forward and backward, on any device.
 // LibTorch lacks it.
 //
 //   ddp::SyncBatchNorm norm(64);                     // where a torch::nn::BatchNorm2d(64) would stand
@@ -25,7 +25,7 @@ torch::Tensor sync_batch_norm(const torch::Tensor& input, const torch::Tensor& w
 /// BatchNorm, and local: without running statistics it takes those of this rank's batch.
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
-  /// Without a group: the default group, looked up at the first forward in training.
+  /// Without a group it takes the default group, looked up at the first forward in training.
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options,
                              c10::intrusive_ptr<c10d::ProcessGroup> group = {});
   explicit SyncBatchNormImpl(int64_t num_features) : SyncBatchNormImpl(torch::nn::BatchNormOptions(num_features)) {}
@@ -51,7 +51,7 @@ namespace detail {
 
 /// Whether some BatchNorm in `module` was converted.
 bool has_converted_batchnorm(const torch::nn::Module& module);
-/// The number of calls of convert_sync_batchnorm in this process. The answer above changes only with it.
+/// Returns the number of calls of convert_sync_batchnorm in this process. The answer above changes only with it.
 int64_t batchnorm_conversions();
 
 /// While it lives, converted BatchNorms on this thread are synchronised.

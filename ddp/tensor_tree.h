@@ -23,7 +23,7 @@ using TensorPointers = std::vector<torch::Tensor*>;
 template <class T>
 concept HasTensorsOf = requires(T& value) { tensors_of(value); };
 
-/// Which types may hold tensors, and how to get at them. The primary template: no tensors in here.
+/// Says which types may hold tensors, and how to get at them. The primary template has no tensors.
 template <class T>
 struct TensorTree {
   static constexpr bool kHasTensors = HasTensorsOf<T>;
@@ -50,7 +50,7 @@ struct TensorTree<std::optional<T>> {
   }
 };
 
-/// A sequence of T: vector, list, array.
+/// A sequence of T is a vector, list or array.
 template <class Sequence, class T>
 struct TensorSequence {
   static constexpr bool kHasTensors = TensorTree<T>::kHasTensors;
@@ -67,7 +67,7 @@ struct TensorTree<std::list<T>> : TensorSequence<std::list<T>, T> {};
 template <class T, size_t N>
 struct TensorTree<std::array<T, N>> : TensorSequence<std::array<T, N>, T> {};
 
-/// A map to T: the mapped values count, keys do not.
+/// In a map to T the mapped values count, keys do not.
 template <class Map, class T>
 struct TensorMap {
   static constexpr bool kHasTensors = TensorTree<T>::kHasTensors;

@@ -9,7 +9,7 @@ namespace lockstep::ddp::detail {
 
 class TrainingGroup {
  public:
-  /// `group`: null for the default group. Throws ArgumentError if this rank is not in it.
+  /// A null `group` is the default group. Throws ArgumentError if this rank is not in it.
   explicit TrainingGroup(c10::intrusive_ptr<c10d::ProcessGroup> group);
 
   const c10::intrusive_ptr<c10d::ProcessGroup>& get() const { return group_; }
@@ -17,19 +17,19 @@ class TrainingGroup {
   int size() const { return size_; }
 
   void exchange(c10::intrusive_ptr<c10d::ProcessGroup> group);
-  /// Tensors of the collectives below are made there.
+  /// Sets where tensors of the collectives below are made.
   void set_device(torch::Device device) { device_ = device; }
 
-  /// The ranks were reconnected (dist::regroup) since the last call of follow_regroup(): reductions of before never
-  /// end.
+  /// Whether the ranks were reconnected (dist::regroup) since the last call of follow_regroup(): reductions of before
+  /// never end.
   bool was_regrouped() const;
   void follow_regroup();
 
-  // Collective.
+  // These are collective.
   c10::intrusive_ptr<c10d::Work> all_reduce(torch::Tensor& tensor, c10d::ReduceOp op = c10d::ReduceOp::SUM) const;
   double sum(double mine) const;
   int64_t least(int64_t mine) const;
-  /// The largest of the ranks that pass `candidate`; -1 if none does.
+  /// Returns the largest of the ranks that pass `candidate`, or -1 if none does.
   int largest_rank(bool candidate) const;
 
  private:

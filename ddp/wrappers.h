@@ -9,10 +9,10 @@ namespace lockstep::ddp::detail {
 
 class State;
 
-// All from any thread.
+// All functions are for any thread.
 void remember_wrapper(State& state);
 void forget_wrapper(const State& state);
-/// The last wrapper that was made of this module object; null if there is none.
+/// Returns the last wrapper that was made of this module object; null if there is none.
 std::shared_ptr<State> find_wrapper(const torch::nn::Module& module);
 /// Whether a wrapper other than `state` has announced a backward in which `parameter` may get a gradient: a wrapper of
 /// the same module (a cell that wraps one runs again), or of another module that shares the parameter.

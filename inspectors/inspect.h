@@ -1,4 +1,4 @@
-// All of lockstep::inspect.
+// Includes all of lockstep::inspect.
 #pragma once
 #include "inspectors/data/data.h"
 #include "inspectors/diagnose/diagnose.h"

@@ -12,7 +12,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// For each thread, since ranks may be threads. Never destroyed, as the objects of cells.
+/// Each thread has its own, since ranks may be threads. Never destroyed, as the objects of cells.
 std::map<std::string, Watch>& watches() {
   static thread_local auto* all = new std::map<std::string, Watch>;
   return *all;

@@ -1,6 +1,6 @@
-// Watches that magics start for later cells, by the expression in the magic: `%verify net --every 10`, `%grads net
-// --watch on`. For sessions; a program keeps the handles of watch() and watch_grads() itself. Used by the rank's own
-// thread.
+// Keeps watches that magics start for later cells, by the expression in the magic: `%verify net --every 10`, `%grads
+// net --watch on`. It is for sessions; a program keeps the handles of watch() and watch_grads() itself. Used by the
+// rank's own thread.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,20 +1,19 @@
-// What a compiled cell and the worker that loads it agree on. Plain C layout: the compiler emits it as LLVM IR, the
+// A compiled cell and the worker that loads it agree on this. Plain C layout: the compiler emits it as LLVM IR, the
 // worker reads it.
 #pragma once
 #include <cstdint>
 
 extern "C" {
 
-/// Every cell object exports one constant of this type; CompiledObject::entry is its symbol.
-/// Loading the object runs nothing: no initialiser is left in .init_array. Running the cell is calling its steps in
-/// order.
+/// Every cell object exports one constant of this type; CompiledObject::entry is its symbol. Loading the object runs
+/// nothing: no initialiser is left in .init_array. Running the cell is calling its steps in order.
 struct lockstep_cell_entry {
   uint32_t abi;  // kCellAbi
   uint32_t step_count;
   void (*const* steps)();  // initialisers and statements, in the order of the text
 };
 
-/// Not zero while the run thread has been asked to stop. Loop bodies in cells look at it (relaxed) and call
+/// Is not zero while the run thread has been asked to stop. Loop bodies in cells look at it (relaxed) and call
 /// lockstep_poll() when it is set.
 extern int32_t lockstep_poll_requested;
 

@@ -1,5 +1,5 @@
-// A chart as data: what show::plot and reports of inspectors send as a part of a value, and what front ends draw as
-// text, as SVG and as Vega-Lite. Format of the JSON form: docs/events.md.
+// A chart as data: show::plot and reports of inspectors send it as a part of a value, and front ends draw it as text,
+// as SVG and as Vega-Lite. docs/events.md has the format of the JSON form.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// The key of a chart in the data of a value, and its MIME type in Jupyter.
+/// The data of a value has a chart under this key, which is also its MIME type in Jupyter.
 inline constexpr const char* kChartMime = "application/vnd.lockstep.chart+json";
 
 enum class ChartKind {
@@ -33,7 +33,7 @@ struct Chart {
 };
 
 void to_json(nlohmann::json& json, const Chart& chart);
-/// The chart in the data of a value; nothing where there is none, or where it is not well-formed.
+/// Returns the chart in the data of a value; nothing where there is none, or where it is not well-formed.
 std::optional<Chart> chart_in(const nlohmann::json& data);
 /// Whether a value is a chart and nothing else (show::plot), not a report with a text of its own.
 bool is_plot(const nlohmann::json& data);

@@ -1,4 +1,4 @@
-// Between the session and lockstep-compiler: requests and responses over a stream socket (pipe_channel.h), one at a
+// The session and lockstep-compiler exchange requests and responses over a stream socket (pipe_channel.h), one at a
 // time.
 //
 // Life of a cell: Compile → (the session loads and runs the objects) → Settle. Settle says on which ranks the objects
@@ -37,31 +37,31 @@ struct Compile {
       repeats;  // numbers of cells that have run the code of an earlier one: (7, 5)
 };
 
-/// Sent while a Compile is under way: give it up. The Compile is answered by Compiled with status `cancelled`; Cancel
-/// itself has no answer, and means nothing when nothing is being compiled.
+/// Gives up the Compile that is under way. The Compile is answered by Compiled with status `cancelled`; Cancel itself
+/// has no answer, and means nothing when nothing is being compiled.
 struct Cancel {
   int64_t cell = 0;
 };
 
-/// How a compiled cell ended on its ranks. Sent once per Compile that succeeded, before the next.
+/// Says how a compiled cell ended on its ranks. Sent once per Compile that succeeded, before the next.
 struct Settle {
   int64_t cell = 0;
   bool loaded = false;  // false: no rank keeps it, the compiler forgets the cell
   std::map<int, int64_t> steps_done;  // rank → how many of the cell's steps were completed
 };
 
-/// Names that later cells shall not see any more (%reset NAME...); empty: all names of all cells. With `undo`, the
-/// number of a cell: what it defined steps back, and what it had replaced is seen again (%undo).
+/// Hides names from later cells (%reset NAME...); empty: all names of all cells. With `undo`, the number of a cell:
+/// what it defined steps back, and what it had replaced is seen again (%undo).
 struct Forget {
   std::vector<std::string> names;
   int64_t undo = 0;
 };
 
-/// The names that cells have defined: for %who and messages.
+/// Asks for the names that cells have defined: for %who and messages.
 struct ListNames {};
 
-/// Completions at byte `offset` of `text`, as ranks `ranks` see it, and the signatures of the call whose arguments
-/// stand there.
+/// Asks for completions at byte `offset` of `text`, as ranks `ranks` see it, and for the signatures of the call whose
+/// arguments stand there.
 struct Complete {
   std::string text;
   int64_t offset = 0;
@@ -69,7 +69,7 @@ struct Complete {
   bool signatures_only = false;  // no completions
 };
 
-/// What is EXPR: type, declaration, comment.
+/// Asks what EXPR is: type, declaration, comment.
 struct Inspect {
   std::string expression;
   RankSet ranks;
@@ -77,13 +77,13 @@ struct Inspect {
 
 using CompilerRequest = std::variant<Compile, Settle, Forget, ListNames, Complete, Inspect, Cancel>;
 
-/// One initialiser or statement: what runs as a unit, and which names it brings into being.
+/// One initialiser or statement, which runs as a unit, with the names that it brings into being.
 struct Step {
   int line = 0;  // first line, from 1
   std::vector<std::string> names;
 };
 
-/// A loadable object: frame `frame` of the response holds its bytes.
+/// A loadable object. Frame `frame` of the response holds its bytes.
 struct CompiledObject {
   RankSet ranks;  // who gets it
   std::string name;  // "cell_7.so", "cell_7.2.so": unique in a session

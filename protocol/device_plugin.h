@@ -1,4 +1,4 @@
-// What a worker and liblockstep ask of the plug-in for GPUs, liblockstep_cuda.so: the symbol `lockstep_device_plugin`.
+// The plug-in for GPUs, liblockstep_cuda.so, has these functions under the symbol `lockstep_device_plugin`.
 #pragma once
 #include <cstdint>
 
@@ -9,12 +9,12 @@ struct lockstep_device_plugin_v3 {
   /// Makes GPU `index` the one of this thread and process. Returns nullptr, or what is wrong: the thread's next call
   /// ends the text's life.
   const char* (*select)(int index);
-  /// Bytes in use and in all on GPU `index`; from any thread.
+  /// Gives bytes in use and in all on GPU `index`. From any thread.
   bool (*memory)(int index, uint64_t* used, uint64_t* total);
-  /// "NVIDIA H100"; nullptr where unknown. From any thread; the text stays.
+  /// Returns "NVIDIA H100", or nullptr where unknown. From any thread; the text stays.
   const char* (*name)(int index);
-  /// Process groups on NCCL: a lockstep::dist::BackendFactory (collectives/backend/backend.h), which stays. nullptr
-  /// where there are none; `problem` then says why, and stays as well.
+  /// Returns process groups on NCCL: a lockstep::dist::BackendFactory (collectives/backend/backend.h), which stays;
+  /// nullptr where there are none. `problem` then says why, and stays as well.
   const void* (*nccl)(const char** problem);
   /// Whether LibTorch's current stream of this thread on GPU `index` (-1: the current one) is being captured into a
   /// graph. From any thread.

@@ -1,4 +1,4 @@
-// What the plug-in for GPUs, liblockstep_cuda.so, knows of a device and of this process's work on it: the symbol
+// The plug-in for GPUs, liblockstep_cuda.so, knows a device and this process's work on it under the symbol
 // `lockstep_device_state`. Plain C, so that the worker, the library and tests with a stand-in need no header of CUDA.
 //
 // No function throws. Every `index` is CUDA's in this process. Functions that fail leave what they fill in untouched.
@@ -8,7 +8,7 @@
 
 extern "C" {
 
-/// What this process may have on a device.
+/// Says what this process may have on a device.
 enum lockstep_device_work {
   LOCKSTEP_DEVICE_UNUSED = 0,  // it has no context there, so nothing was ever queued
   LOCKSTEP_DEVICE_USED = 1,  // there may be work, finished or not
@@ -24,7 +24,7 @@ struct lockstep_device_error {
   bool lost;  // the context is lost: every later call of this process fails in the same way
 };
 
-/// LibTorch's caching allocator on one device. Bytes, unless it says otherwise.
+/// The state of LibTorch's caching allocator on one device, in bytes where nothing else is said.
 struct lockstep_allocator_state {
   int64_t allocated, allocated_peak;  // of tensors
   int64_t reserved, reserved_peak;  // taken from the device
@@ -38,17 +38,17 @@ struct lockstep_allocator_state {
 
 struct lockstep_device_state_v1 {
   uint32_t abi;  // kDeviceStateAbi
-  /// A lockstep_device_work. Waits for nothing.
+  /// Returns a lockstep_device_work. Waits for nothing.
   int (*work)(int index);
-  /// Waits until all work that this process has queued on the device has ended. False: some of it, or what was queued
-  /// since the last such call, has failed, and `error` says how.
+  /// Waits until all work that this process has queued on the device has ended. Returns false where some of it, or of
+  /// what was queued since the last such call, has failed; `error` then says how.
   bool (*finish)(int index, struct lockstep_device_error* error);
-  /// False where LibTorch has not used the device yet. `snapshot`: fills in releasable and largest_free as well, for
-  /// which every block is visited; they are -1 otherwise.
+  /// Returns false where LibTorch has not used the device yet. `snapshot` fills in releasable and largest_free as well,
+  /// for which every block is visited; they are -1 otherwise.
   bool (*allocator)(int index, bool snapshot, struct lockstep_allocator_state* state);
-  /// "0000:3B:00.0", terminated, in `size` (at least 16) bytes.
+  /// Writes "0000:3B:00.0", terminated, into `size` (at least 16) bytes.
   bool (*bus_id)(int index, char* text, size_t size);
-  /// Bytes in use by all processes, and in all. Makes a context where there is none.
+  /// Gives the bytes in use by all processes, and in all. Makes a context where there is none.
   bool (*memory)(int index, uint64_t* used, uint64_t* total);
 };
 

@@ -1,4 +1,4 @@
-// What dist:: throws. Every text says what happened, in which operation and where, and what to do about it; the types
+// dist:: throws these. Every text says what happened, in which operation and where, and what to do about it; the types
 // tell a cause from a consequence.
 #pragma once
 #include <string>
@@ -14,7 +14,7 @@ struct Error : lockstep::Error {
   using lockstep::Error::Error;
 };
 
-/// An argument that no rank could have meant: an undefined tensor, a list of the wrong size, a root outside the group,
+/// No rank could have meant this argument: an undefined tensor, a list of the wrong size, a root outside the group,
 /// this rank not in the group. Nothing was sent; the group goes on.
 struct ArgumentError : Error {
   using Error::Error;
@@ -39,7 +39,7 @@ struct TimedOut : Error {
 };
 
 /// Ranks called different operations at the same place of a group's sequence, or the same one with another dtype,
-/// shape, root or reduce operation. Thrown on every rank that takes part, before data moves on the one that saw it.
+/// shape, root or reduce operation. Every rank that takes part throws it, the one that saw it before data moves.
 struct CollectiveMismatch : Error {
   CollectiveMismatch(const std::string& message, Finding finding) : Error(message), finding(std::move(finding)) {}
   Finding finding;  // inspector "collectives"; the worker fills in cell and where

@@ -1,4 +1,4 @@
-// What an inspector finds, as data. Tables, JSON lines and displays are drawn from it and never parsed back.
+// A finding is what an inspector finds, as data. Tables, JSON lines and displays are drawn from it, never parsed.
 #pragma once
 #include <cstdint>
 #include <iosfwd>
@@ -49,22 +49,22 @@ struct Finding {
   std::optional<FindingOp> op;
   std::optional<std::string> where;  // "cell 7, line 4"
   std::string message;
-  // Of a finding that a rank makes about itself alone: the words at the beginning of `message` that name the rank ("on
-  // rank 1"). Equal findings of other ranks are merged with it into one that names all of them.
+  // Words at the beginning of `message` that name the rank ("on rank 1"), in a finding that a rank makes about itself
+  // alone. Equal findings of other ranks are merged with it into one that names all of them.
   std::string subject;
 };
 
-/// `finding.message` becomes `what` after the names of `finding.ranks`: "on rank 1 fc1.weight became NaN". For a
-/// finding that a rank makes about itself alone.
+/// Makes `finding.message` from `what` after the names of `finding.ranks`: "on rank 1 fc1.weight became NaN". It is for
+/// a finding that a rank makes about itself alone.
 void set_message_with_ranks(Finding& finding, const std::string& what);
-/// The message without its subject.
+/// Returns the message without its subject.
 std::string message_without_ranks(const Finding& finding);
 
-/// "verify mismatch: net: ranks 0-1 differ", with the place where it has one, and a line for each tensor.
+/// Prints "verify mismatch: net: ranks 0-1 differ", with the place where it has one, and a line for each tensor.
 std::ostream& operator<<(std::ostream& out, const Finding& finding);
-/// "fc1.weight [256, 64] float32, 3 elements, first at [12, 4], at most 0.0012 apart".
+/// Prints "fc1.weight [256, 64] float32, 3 elements, first at [12, 4], at most 0.0012 apart".
 std::ostream& operator<<(std::ostream& out, const FindingTensor& tensor);
-/// "all_reduce #12 of group default, [256, 64] float32".
+/// Prints "all_reduce #12 of group default, [256, 64] float32".
 std::ostream& operator<<(std::ostream& out, const FindingOp& op);
 
 void to_json(nlohmann::json& json, const FindingOp& op);

@@ -26,7 +26,7 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-/// Empty where there is no such file.
+/// Returns an empty text where there is no such file.
 std::string first_line(const fs::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -39,7 +39,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-/// Of the LibTorch in `folder`: "2.11.0"; empty where there is none.
+/// Returns the version of the LibTorch in `folder`: "2.11.0"; empty where there is none.
 std::string version_of_libtorch(const fs::path& folder) {
   std::ifstream file(folder / "include/torch/headeronly/version.h");
   std::string version;
@@ -53,7 +53,7 @@ std::string version_of_libtorch(const fs::path& folder) {
 
 bool has_library(const fs::path& folder) { return is_there(folder / "lib/libtorch_cpu.so"); }
 
-/// What LOCKSTEP_LIBTORCH names, which has to be the `version` that the programs were built with.
+/// Returns what LOCKSTEP_LIBTORCH names, which has to be the `version` that the programs were built with.
 LibTorch named_libtorch(const fs::path& folder, const std::string& version) {
   LibTorch result{.folder = folder, .problem = {}, .fix = {}};
   const std::string found = version_of_libtorch(folder);

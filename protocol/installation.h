@@ -1,4 +1,4 @@
-// Where the programs of Lockstep lie, and which LibTorch they use. Shell and compiler ask the same functions, so that
+// Finds the programs of Lockstep, and the LibTorch that they use. Shell and compiler ask the same functions, so that
 // cells are compiled for the LibTorch that the workers load.
 #pragma once
 #include <filesystem>
@@ -6,29 +6,29 @@
 
 namespace lockstep::protocol {
 
-/// The folder whose bin/ holds the programs: the prefix of an installation, or a build folder. LOCKSTEP_BIN names the
-/// bin/ of another one.
+/// Returns the folder whose bin/ holds the programs: the prefix of an installation, or a build folder. LOCKSTEP_BIN
+/// names the bin/ of another one.
 std::filesystem::path programs_prefix();
 
-/// The command that gets LibTorch and names the Debian packages that are missing: PREFIX/bin/lockstep-setup in an
-/// installation, "tools/setup" in a build folder.
+/// Returns the command that gets LibTorch and names the Debian packages that are missing: PREFIX/bin/lockstep-setup in
+/// an installation, "tools/setup" in a build folder.
 std::string setup_command();
 bool is_installed();
 /// Whether this is an installation without lockstep-compiler, which runs files of `lockstep build` only.
 bool is_run_only();
 
-/// The version of LibTorch that the programs were built with: "2.11.0"; empty where the installation is damaged.
+/// Returns the LibTorch version that the programs were built with: "2.11.0"; empty where the installation is damaged.
 std::string libtorch_version();
 
-/// A digest of the headers that cells are compiled with. Objects of cells fit workers that have the same. Empty where
-/// the installation is damaged.
+/// Returns a digest of the headers that cells are compiled with. Objects of cells fit workers that have the same. Empty
+/// where the installation is damaged.
 std::string header_digest();
 
-/// What objects of built files name as the folder of their session, the same in each build, so that a script gives the
-/// same file.
+/// Objects of built files name this as the folder of their session. It is the same in each build, so that a script
+/// gives the same file.
 inline constexpr const char* kBuiltSession = "/lockstep-build";
 
-/// The folder that all users of this installation share and only its owner writes: LOCKSTEP_HOME, or
+/// Returns the folder that all users of this installation share and only its owner writes: LOCKSTEP_HOME, or
 /// PREFIX/lib/lockstep/home. It has libtorch/VERSION/torch and the precompiled header (pch/); `lockstep-setup --shared`
 /// fills it. It need not exist.
 std::filesystem::path shared_home();
@@ -38,11 +38,11 @@ struct LibTorch {
   std::string problem;  // why the programs can't use it; empty when they can
   std::string fix;  // what to do about `problem`
 
-  /// "PROBLEM: FIX".
+  /// Returns "PROBLEM: FIX".
   std::string sentence() const { return problem + ": " + fix; }
 };
 
-/// The LibTorch that the programs use. It has the version that they were built with, which is in
+/// Finds the LibTorch that the programs use. It has the version that they were built with, which is in
 /// PREFIX/lib/lockstep/libtorch.version. The first of these that has it:
 ///   1. LOCKSTEP_LIBTORCH: when it is set, no other place is looked at;
 ///   2. the folder that PREFIX/lib/lockstep/libtorch.folder names: where the build found it (not in packages);

@@ -62,14 +62,14 @@ LOCKSTEP_JSON(RankStop, place, number, is_served, limit_s)
 LOCKSTEP_JSON(JobRank, rank, world_size, local_rank, local_world_size, pid, start_time, host, torch, lockstep, python,
               script, started, end, stop)
 
-/// The most ranks that a job can have: what a file claims beyond it is no rank's.
+/// A job has this many ranks at most: a file that claims more is no rank's.
 inline constexpr int kMostRanks = 1 << 16;
 
 std::string launcher_report(const std::string& folder);
 std::string rank_file(const std::string& folder, int rank);
 std::string rank_socket(const std::string& folder, int rank);
 std::string rank_log(const std::string& folder, int rank);
-/// `nccl`: of NCCL's groups; else of all others.
+/// `nccl` chooses the trace of NCCL's groups; without it the path is that of all others.
 std::string rank_trace(const std::string& folder, int rank, bool nccl);
 
 }  // namespace lockstep::protocol

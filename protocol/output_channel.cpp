@@ -16,7 +16,7 @@ namespace {
 // is reached, the default stays.
 constexpr int kPipeBytes = 1 << 20;
 
-/// In the order of the text.
+/// Has the order of the text.
 std::array<int*, 3> fields(OutputChannel& channel) { return {&channel.read, &channel.write, &channel.log}; }
 
 }  // namespace
@@ -34,7 +34,7 @@ OutputChannels make_output_channels() {
     channels[i].read = ends[0];
     channels[i].write = ends[1];
     (void)::fcntl(ends[1], F_SETPIPE_SZ, kPipeBytes);
-    // Only our end: the writers of a full pipe have to wait.
+    // Only our end does not block: the writers of a full pipe have to wait.
     if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) fail("the output of cells could not be captured");
     channels[i].log = ::memfd_create(to_string(kStreams[i]).data(), MFD_CLOEXEC);
     if (channels[i].log < 0) fail("no memory file could be made for the output of cells (ulimit -n)");

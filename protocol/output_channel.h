@@ -1,4 +1,4 @@
-// The way of a rank's output out of its process: a pipe, and behind it a log in memory that outlives the process.
+// A rank's output leaves its process through a pipe, and behind it a log in memory that outlives the process.
 //
 //   cells → pipe → log → messages to the hub
 //
@@ -17,23 +17,23 @@
 namespace lockstep::protocol {
 
 inline constexpr std::array kStreams = {Stream::standard_output, Stream::standard_error};
-/// The index of a stream in OutputChannels and in counts of bytes.
+/// Returns the index of a stream in OutputChannels and in counts of bytes.
 constexpr size_t index_of(Stream stream) { return static_cast<size_t>(stream); }
 
-/// Descriptors; their owner closes them.
+/// The owner of the descriptors closes them.
 struct OutputChannel {
   int read = -1, write = -1;  // ends of the pipe; `read` does not block
   int log = -1;  // memory file
 };
 using OutputChannels = std::array<OutputChannel, 2>;  // of stdout and stderr
 
-/// New ones, close-on-exec. Throws std::system_error.
+/// Makes new channels, close-on-exec. Throws std::system_error.
 OutputChannels make_output_channels();
 void close_output_channels(OutputChannels& channels);
 
-/// The value of LOCKSTEP_OUTPUT_FDS, by which a worker inherits its channels: "READ,WRITE,LOG READ,WRITE,LOG".
+/// Returns the value of LOCKSTEP_OUTPUT_FDS, which a worker inherits: "READ,WRITE,LOG READ,WRITE,LOG".
 std::string output_channels_text(const OutputChannels& channels);
-/// Nothing where the text names no six open descriptors.
+/// Returns nothing where the text names no six open descriptors.
 std::optional<OutputChannels> parse_output_channels(std::string_view text);
 
 }  // namespace lockstep::protocol

@@ -9,7 +9,7 @@
 namespace lockstep::protocol {
 namespace {
 
-// More than any message needs; a larger length means that the stream is not ours.
+// No message needs more; a larger length means that the stream is not ours.
 constexpr uint64_t kLargestPart = uint64_t{1} << 32;
 constexpr uint32_t kMostFrames = 4096;
 
@@ -33,7 +33,7 @@ void read_rest(int fd, void* data, size_t size) {
     throw ChannelError("a message was cut short: the other end of the channel is gone");
 }
 
-/// Everything of a message before its frames.
+/// Returns everything of a message before its frames.
 std::string wire_prefix(const PipeMessage& message) {
   const std::string header = message.header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   std::string prefix;

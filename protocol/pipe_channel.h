@@ -1,5 +1,5 @@
-// Messages over a connected stream socket: a JSON header and binary frames, for one thread at a time. send_message and
-// receive_message block; wire_bytes and MessageAssembler are for who must not.
+// Sends messages over a connected stream socket: a JSON header and binary frames, for one thread at a time.
+// send_message and receive_message block; wire_bytes and MessageAssembler are for callers that must not.
 // Wire: u32 number of frames, u64 length of the header, u64 length of each frame; then the header and the frames.
 // Little endian.
 #pragma once
@@ -19,7 +19,7 @@ struct PipeMessage {
 /// Writes all of it. Throws ChannelError when the other end is gone (never raises SIGPIPE).
 void send_message(int fd, const PipeMessage& message);
 
-/// The bytes that send_message() writes, for a channel that is written to in pieces.
+/// Returns the bytes that send_message() writes, for a channel that is written to in pieces.
 std::string wire_bytes(const PipeMessage& message);
 
 /// Reads one message; nothing when the other end has closed between messages. Throws ChannelError on anything cut
@@ -30,7 +30,7 @@ std::optional<PipeMessage> receive_message(int fd);
 class MessageAssembler {
  public:
   void append(std::string_view bytes) { bytes_ += bytes; }
-  /// The next whole message, or nothing while more of it has to come. Throws ChannelError for bytes that are no
+  /// Returns the next whole message, or nothing while more of it has to come. Throws ChannelError for bytes that are no
   /// message.
   std::optional<PipeMessage> next();
 

@@ -1,5 +1,5 @@
-// What sources without LibTorch and LLVM share: one precompiled header, since JSON and the standard library take
-// seconds to parse. No source relies on it: each includes what it uses.
+// Sources without LibTorch and LLVM share this precompiled header, since JSON and the standard library take seconds to
+// parse. No source relies on it: each includes what it uses.
 #pragma once
 #include <nlohmann/json.hpp>
 

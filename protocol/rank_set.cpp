@@ -26,7 +26,7 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
-/// A whole number, perhaps negative; nothing when `text` is anything else.
+/// Returns a whole number, perhaps negative, or nothing when `text` is anything else.
 std::optional<long> number(std::string_view text) {
   long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -41,7 +41,7 @@ int existing_rank(std::string_view text, std::string_view part, int world_size) 
   return static_cast<int>(*rank);
 }
 
-/// Python's slice over 0 … world_size-1, only with a step above zero.
+/// Returns Python's slice over 0 … world_size-1, only with a step above zero.
 RankSet slice(std::string_view part, int world_size) {
   std::vector<std::optional<long>> field;
   for (std::string_view rest = part;;) {

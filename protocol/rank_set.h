@@ -1,4 +1,4 @@
-// A set of ranks: what `%%rank 0-2,^1` names, what an event says it comes from.
+// A set of ranks, which `%%rank 0-2,^1` names and from which an event says it comes.
 #pragma once
 #include <initializer_list>
 #include <iosfwd>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// Ascending, without repetition.
+/// Holds the ranks in ascending order, without repetition.
 class RankSet {
  public:
   RankSet() = default;
@@ -33,9 +33,9 @@ class RankSet {
   bool operator==(const RankSet&) const = default;
   auto operator<=>(const RankSet&) const = default;
 
-  /// Folded: `0-2,4`; the empty set is `none`.
+  /// Returns the folded form: `0-2,4`; the empty set is `none`.
   std::string str() const;
-  /// As a sentence has it: `rank 4`, `ranks 0-2,4`.
+  /// Returns the form for a sentence: `rank 4`, `ranks 0-2,4`.
   std::string words() const;
 
  private:

@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// $XDG_RUNTIME_DIR/lockstep; empty where there is no such folder that this user may write to (a container), or that
-/// belongs to another user (sudo).
+/// Returns $XDG_RUNTIME_DIR/lockstep; empty where there is no such folder that this user may write to (a container), or
+/// that belongs to another user (sudo).
 std::string named_runtime_directory() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   if (!runtime || *runtime != '/' || ::access(runtime, W_OK) != 0) return "";
@@ -28,7 +28,7 @@ std::string named_runtime_directory() {
 
 std::string temporary_prefix() { return "/tmp/lockstep-" + std::to_string(::geteuid()) + "-"; }
 
-/// In /tmp, where any user can make a folder of any name: known by their owner.
+/// Returns those in /tmp, where any user can make a folder of any name; they are known by their owner.
 std::vector<std::string> temporary_runtime_directories() {
   const fs::path prefix = temporary_prefix();
   std::vector<std::string> found;

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// In the order of the enumerators.
+// Has the order of the enumerators.
 constexpr std::string_view kCellStatus[] = {"ok",      "error",   "compile_error", "usage_error", "interrupted",
                                             "aborted", "timeout", "dead",          "waiting"};
 constexpr std::string_view kRankState[] = {"starting", "idle",       "loading", "running",

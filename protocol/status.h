@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// How a cell ended, or how one rank left it.
+/// Says how a cell ended, or how one rank left it.
 enum class CellStatus {
   ok,
   error,  // an exception
@@ -21,13 +21,13 @@ enum class CellStatus {
   waiting  // not over: its last ranks wait for ranks that will not come
 };
 
-/// What a rank does at a moment.
+/// Says what a rank does at a moment.
 enum class RankState { starting, idle, loading, running, waiting, regrouping, ending, dead };
 
-/// What a cell writes to. The values are indices into OutputChannels (output_channel.h).
+/// Says what a cell writes to. The values are indices into OutputChannels (output_channel.h).
 enum class Stream { standard_output, standard_error };
 
-/// How the compilation of a cell ended.
+/// Says how the compilation of a cell ended.
 enum class CompileStatus { ok, error, timeout, crash, cancelled };
 
 enum class DiagnosticSeverity { error, warning, note };
@@ -35,7 +35,7 @@ enum class DiagnosticSeverity { error, warning, note };
 /// Whether a text is a whole cell.
 enum class TextStatus { complete, incomplete, invalid };
 
-/// What a loop over progress() is at.
+/// Says how far a loop over progress() is.
 enum class LoopState {
   running,
   completed,  // to the end of its range
@@ -57,11 +57,11 @@ using IfStatus =
                      std::is_same_v<T, TextStatus> || std::is_same_v<T, LoopState> || std::is_same_v<T, Severity> ||
                      std::is_same_v<T, Verdict> || std::is_same_v<T, FindingKind>>;
 
-/// The word that JSON and people have for it: "compile_error". Static storage, terminated by a null character.
+/// Returns the word that JSON and people have for it: "compile_error". Static storage, terminated by a null character.
 template <typename T, typename = IfStatus<T>>
 std::string_view to_string(T value);
 
-/// The enumerator that `word` stands for. Throws nlohmann::json::other_error for a word that is none.
+/// Returns the enumerator that `word` stands for. Throws nlohmann::json::other_error for a word that is none.
 template <typename T, typename = IfStatus<T>>
 T from_string(std::string_view word);
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMaxLinks = 40;  // as the kernel follows
 
-/// An entry of the user or group database, by one of the reentrant functions; nothing where there is none.
+/// Returns an entry of the user or group database, by a reentrant function; nothing where there is none.
 template <typename Entry, typename Lookup, typename Take>
 std::string look_up(const Lookup& lookup, const Take& take) {
   std::vector<char> buffer(16 << 10);

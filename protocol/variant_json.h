@@ -1,5 +1,5 @@
-// A std::variant of message structs as JSON: {"kind": NAME, fields...}. A line for each struct gives its kind and its
-// fields.
+// Turns a std::variant of message structs into JSON: {"kind": NAME, fields...}. A line for each struct gives its kind
+// and its fields.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -12,7 +12,7 @@
 #define LOCKSTEP_MESSAGE(KIND, STRUCT, ...)                                 \
   static constexpr std::string_view kind_of(const STRUCT*) { return KIND; } \
   LOCKSTEP_JSON(STRUCT, __VA_ARGS__)
-/// The same for a struct without fields.
+/// Does the same for a struct without fields.
 #define LOCKSTEP_EMPTY_MESSAGE(KIND, STRUCT)                                                    \
   static constexpr std::string_view kind_of(const STRUCT*) { return KIND; }                     \
   static void to_json(nlohmann::json& json, const STRUCT&) { json = nlohmann::json::object(); } \

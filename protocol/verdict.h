@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// What is wrong, or that nothing is. docs/findings.md explains each.
+/// Says what is wrong, or that nothing is. docs/findings.md explains each.
 enum class Verdict {
   ok,
   mismatch,
@@ -27,11 +27,11 @@ enum class Verdict {
   unsupported
 };
 
-/// What a finding is about. For a hang: the state of the ranks that the others wait for.
+/// Says what a finding is about. For a hang it is the state of the ranks that the others wait for.
 enum class FindingKind {
   call,  // of the inspector itself: a rank did not make it, or made another one
 
-  // What verify and grads compare.
+  // These are what verify and grads compare.
   parameter,
   buffer,
   mode,  // train() or eval()
@@ -48,7 +48,7 @@ enum class FindingKind {
   reduction,
   micro_batch,
 
-  // data
+  // These are of data.
   order,
   sample,
   epoch,
@@ -57,7 +57,7 @@ enum class FindingKind {
   index,
   repeat,
 
-  // ranks
+  // These are of ranks.
   rank,
   local_rank,
   device,
@@ -66,7 +66,7 @@ enum class FindingKind {
   code,
   setting,
 
-  // lockstep, and the phases of a step
+  // These are of lockstep, and the phases of a step.
   update,
   computation,
   overflow,
@@ -77,7 +77,7 @@ enum class FindingKind {
   backward,
   optimizer,
 
-  // hang
+  // These are of hang.
   finished,
   threw,
   stopped,

@@ -1,4 +1,4 @@
-// Versions that shell, compiler and worker compare at the door (rule 12).
+// Shell, compiler and worker compare these versions at the door (rule 12).
 #pragma once
 #include <string>
 
@@ -6,11 +6,11 @@ namespace lockstep {
 
 inline constexpr const char* kVersion = "0.1.0";
 
-/// Raised when a program of the last release would misread a message (CONTRIBUTING.md, Versions). There is no release yet,
-/// so programs and wheels of different commits are not told apart: install them from the same one.
+/// Raised when a program of the last release would misread a message (CONTRIBUTING.md, Versions). There is no release
+/// yet, so programs and wheels of different commits are not told apart: install them from the same one.
 inline constexpr int kProtocolVersion = 1;
 
-/// What has to be equal for two programs of a session to work together.
+/// These have to be equal for two programs of a session to work together.
 struct Versions {
   int protocol = kProtocolVersion;
   std::string lockstep = kVersion;

@@ -1,4 +1,4 @@
-// Between the session's hub and its workers, over ZeroMQ: one JSON header and binary frames per message.
+// The session's hub and its workers exchange messages over ZeroMQ: one JSON header and binary frames each.
 //
 // Header: {"v":1,"kind":"load",...}. The hub is a ROUTER, a worker a DEALER whose identity is "rank-R".
 // Phases of a cell, per rank:
@@ -25,13 +25,13 @@ namespace lockstep::protocol {
 
 // ---- hub → worker ------------------------------------------------------------------------------------------------
 
-/// The compiler is ready: the shared object of the prelude, which the worker loads before any cell. Answered by Ready
-/// or NotReady.
+/// The compiler is ready. The message has the shared object of the prelude, which the worker loads before any cell.
+/// Answered by Ready or NotReady.
 struct Prelude {
   std::string path;
 };
 
-/// Frame 0: the shared object. The worker writes it to a file of its own and opens it; nothing of it runs.
+/// Frame 0 is the shared object. The worker writes it to a file of its own and opens it; nothing of it runs.
 struct Load {
   int64_t cell = 0;
   std::string name;
@@ -85,7 +85,7 @@ struct Builtin {
   Function function;
 };
 
-/// (Re)connects the process groups of all of `ranks` under a fresh store prefix. Collective; on the run thread.
+/// Connects the process groups of all of `ranks` (again) under a fresh store prefix. Collective; on the run thread.
 /// Sent when ranks have left a cell with different numbers of collectives, or after Interrupt or Abort.
 struct Regroup {
   int64_t generation = 0;
@@ -161,7 +161,7 @@ struct Query {
   Question question;
 };
 
-/// Bytes of output that a worker may send before its first Credit.
+/// A worker may send this many bytes of output before its first Credit.
 inline constexpr int64_t kOutputWindow = 1 << 20;
 
 /// Lets the worker send that many more bytes of output (those that the hub is done with). Without credit it stops
@@ -179,7 +179,7 @@ struct PeerDone {
   std::map<std::string, int64_t> collectives;  // group → sequence number of the last one entered
 };
 
-/// Between cells: environment variables and the working directory of the rank.
+/// Sets environment variables and the working directory of the rank, between cells.
 struct Configure {
   std::map<std::string, std::string> environment;
   std::optional<std::string> directory;
@@ -192,7 +192,7 @@ using HubMessage = std::variant<Prelude, Load, Drop, Run, Regroup, Interrupt, Ab
 
 // ---- worker → hub ------------------------------------------------------------------------------------------------
 
-/// First message: who it is. The hub compares versions before anything else.
+/// The first message says who the worker is. The hub compares versions before anything else.
 struct Hello {
   int rank = 0;
   int64_t pid = 0;
@@ -220,7 +220,7 @@ struct Loaded {
   std::optional<std::string> warning;  // the number of objects nears the limit
 };
 
-/// What an exception or a crash was.
+/// Says what an exception or a crash was.
 struct CellError {
   std::string type;  // "std::runtime_error", "c10::Error", "SIGSEGV"
   std::string message;
@@ -248,7 +248,7 @@ struct Regrouped {
   std::string message;
 };
 
-/// Frame 0: bytes as they were written, of one stream and one cell.
+/// Frame 0 holds bytes as they were written, of one stream and one cell.
 struct Output {
   int64_t cell = 0;
   Stream stream = Stream::standard_output;
@@ -263,8 +263,8 @@ struct Value {
   std::string label;  // show(value, "label")
 };
 
-/// How far a loop over progress() is on this rank: at its begin, up to five times a second while it runs, and at its
-/// end. A rank sends none of a loop that is over in a moment while it sends many others.
+/// Says how far a loop over progress() is on this rank: at its begin, up to five times a second while it runs, and at
+/// its end. A rank sends nothing of a loop that is over in a moment while it sends many others.
 struct Progress {
   int64_t cell = 0;
   std::string loop;  // equal on all ranks for the same pass of the same loop; unique within the cell

@@ -1,4 +1,4 @@
-// `lockstep`: reads the command line and hands over to a subcommand.
+// `lockstep` reads the command line and hands over to a subcommand.
 #include <unistd.h>
 
 #include <csignal>
@@ -23,8 +23,8 @@ namespace lockstep::shell {
 
 namespace {
 
-/// The word of the command line that is no command and no option where it stands, with the nearest that is: CLI11 only
-/// says that it is not expected. Nothing when every word is known.
+/// Returns the word of the command line that is no command and no option where it stands, with the nearest that is:
+/// CLI11 only says that it is not expected. Nothing when every word is known.
 std::string slip_in(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   for (int i = 1; i < argc; ++i) {

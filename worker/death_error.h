@@ -1,4 +1,4 @@
-// The signal, or the call of exit, that ended the rank, as data.
+// Describes the signal, or the call of exit, that ended the rank, as data.
 #pragma once
 #include "protocol/worker_messages.h"
 #include "worker/cell/symbols.h"

@@ -12,16 +12,16 @@ namespace lockstep::worker {
 
 class Device {
  public:
-  /// `device`: "cpu" or "cuda:N". Loads the plug-in where it is needed, and registers its process groups on NCCL unless
-  /// `backend` is gloo. Throws StartError that says how to fix it.
+  /// `device` is "cpu" or "cuda:N". Loads the plug-in where it is needed, and registers its process groups on NCCL
+  /// unless `backend` is gloo. Throws StartError that says how to fix it.
   Device(const std::string& device, const std::string& backend);
 
   const std::string& str() const { return device_; }
   int index() const { return index_; }
-  /// What the plug-in knows of the work on the device; null for a CPU.
+  /// Returns what the plug-in knows of the work on the device; null for a CPU.
   const lockstep_device_state_v1* state() const { return state_; }
-  /// For status: {"device":"cuda:0","device_name":...,"device_bus_id":"0000:3b:00.0"}. From any thread; asks nothing of
-  /// the device, which may be lost.
+  /// Returns {"device":"cuda:0","device_name":...,"device_bus_id":"0000:3b:00.0"} for status. From any thread; asks
+  /// nothing of the device, which may be lost.
   nlohmann::json status() const;
 
  private:

@@ -22,16 +22,16 @@ struct DeviceFailure {
 
 class DeviceWork {
  public:
-  /// `state`: null for a rank without a device. `device`: "cuda:0".
+  /// `state` is null for a rank without a device. `device` is "cuda:0".
   DeviceWork(const lockstep_device_state_v1* state, int index, std::string device)
       : state_(state), index_(index), device_(std::move(device)) {}
 
   /// Whether end_cell() may have something to wait for. Waits for nothing.
   bool is_used() const { return state_ && state_->work(index_) == LOCKSTEP_DEVICE_USED; }
 
-  /// At the end of cell `number`. `waits`: until the cell's work has ended, which takes a few microseconds where it
-  /// has; false where the cell ended early, and its work may have no end (a collective that other ranks do not enter).
-  /// A lost context is found in either case.
+  /// Called at the end of cell `number`. `waits` makes it wait until the cell's work has ended, which takes a few
+  /// microseconds where it has; false where the cell ended early, and its work may have no end (a collective that other
+  /// ranks do not enter). A lost context is found in either case.
   std::optional<DeviceFailure> end_cell(int64_t number, bool waits);
 
  private:

@@ -1,11 +1,11 @@
-// How the worker provides what worker/process/host.h asks for.
+// Provides what worker/process/host.h asks for, in the worker.
 #pragma once
 
 namespace lockstep::worker {
 
 class Outbox;
 
-/// Values go there from now on. Once, at start.
+/// Sends values there from now on. Called once, at start.
 void send_values_to(Outbox& outbox);
 
 }  // namespace lockstep::worker

@@ -36,7 +36,7 @@ int thread_count() {
   return 0;
 }
 
-/// "cell 7, line 4" of a return address; empty where it is not in a cell's text.
+/// Returns "cell 7, line 4" of a return address; empty where it is not in a cell's text.
 std::string place_of(uint64_t return_address, Symbols& symbols) {
   const uintptr_t address = return_address - 1;
   const auto frames = symbols.resolve({&address, 1});
@@ -105,7 +105,7 @@ nlohmann::json stack_reply(const std::vector<Frame>& frames) {
 }
 
 bool run_thread_held() {
-  // "pid (name) S …"; the run thread is the first of the process.
+  // The file has "pid (name) S …"; the run thread is the first of the process.
   std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/stat");
   std::string line;
   std::getline(file, line);
@@ -113,7 +113,7 @@ bool run_thread_held() {
   return name_end != std::string::npos && line.compare(name_end + 2, 1, "R") != 0;
 }
 
-/// Of the cell that runs, or ran last. The lines of a throw stay what they are, and are asked for again and again.
+/// Takes those of the cell that runs, or ran last. The lines of a throw stay, and are asked for again and again.
 static nlohmann::json throws_reply(Symbols& symbols) {
   static thread_local std::map<int64_t, std::string> places;
   constexpr size_t kKnown = 256;
@@ -125,7 +125,7 @@ static nlohmann::json throws_reply(Symbols& symbols) {
       const auto frames = symbols.resolve(each.stack);
       if (const Frame* frame = innermost_cell_frame(frames)) place->second = where(frame->cell, frame->line);
     }
-    // Thrown by no code of the user's, and caught there, too.
+    // Code that is not the user's has thrown it, and caught it, too.
     if (!place->second.empty())
       list.push_back({{"cell", each.cell}, {"type", each.type}, {"where", place->second}, {"time_ns", each.time_ns}});
   }

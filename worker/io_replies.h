@@ -12,17 +12,17 @@
 
 namespace lockstep::worker {
 
-/// {"state","cell","line","since_s","collective","device","rss_bytes","threads"}; `device` may be null while starting.
+/// Returns {"state","cell","line","since_s","collective","device","rss_bytes","threads"}; `device` may be null.
 nlohmann::json status_reply(const Device* device, const Configuration& configuration, Symbols& symbols);
-/// {"stack":["train() at cell 7, line 4",...],"frames":[{"function","cell","line","object"},...]}.
+/// Returns {"stack":["train() at cell 7, line 4",...],"frames":[{"function","cell","line","object"},...]}.
 nlohmann::json stack_reply(const std::vector<Frame>& frames);
-/// What a hang is judged by, without the stack:
-/// {"state","cell","since_s","held","asleep","waits":{},"last","sites","evidence"}. `rank`: this one. `held`: the
+/// Returns what a hang is judged by, without the stack:
+/// {"state","cell","since_s","held","asleep","waits":{},"last","sites","evidence"}. `rank` is this one. `held`: the
 /// kernel says that the run thread does not run.
 nlohmann::json hang_reply(const protocol::question::Hang& question, int rank, bool held, Symbols& symbols);
 /// Whether the run thread waits in the kernel at this moment.
 bool run_thread_held();
-/// {"collectives":[{"group","seq","op","dtype","shape",...},...]}, oldest first.
+/// Returns {"collectives":[{"group","seq","op","dtype","shape",...},...]}, oldest first.
 nlohmann::json collectives_reply(size_t last, Symbols& symbols);
 
 protocol::Waiting waiting_message(const WaitsInVain& waits, Symbols& symbols);

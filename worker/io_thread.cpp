@@ -40,7 +40,7 @@ IoThread::IoThread(const Configuration& configuration, Outbox& outbox, OutputPip
   socket_.emplace(context_, zmq::socket_type::dealer);
   socket_->set(zmq::sockopt::routing_id, configuration.identity);
   socket_->set(zmq::sockopt::linger, kLingerMs);
-  // Bounded by credit for output and by the protocol for the rest, so the queue itself needs no limit.
+  // Credit for output and the protocol bound the queue, so that it needs no limit itself.
   socket_->set(zmq::sockopt::sndhwm, 0);
   socket_->set(zmq::sockopt::rcvhwm, 0);
   socket_->connect(configuration.hub);
@@ -158,7 +158,7 @@ void IoThread::handle(protocol::HubMessage message, std::string frame) {
         } else if constexpr (std::is_same_v<M, protocol::Shutdown>) {
           shut_down();
         } else {
-          // Armed here and not when it starts: an interrupt that follows on its heels must find it.
+          // It is armed here and not when it starts: an interrupt that follows on its heels must find it.
           if constexpr (std::is_same_v<M, protocol::Run> || std::is_same_v<M, protocol::Builtin>)
             stop_requests().arm(m.cell);
           queue_.push({std::move(m), std::move(frame)});
@@ -211,7 +211,7 @@ void IoThread::answer_stack_queries() {
     answer_stack_queries(std::nullopt);
 }
 
-/// `frames`: nothing where the thread has not answered.
+/// `frames` are nothing where the thread has not answered.
 void IoThread::answer_stack_queries(const std::optional<std::vector<Frame>>& frames) {
   for (const protocol::Query& query : stack_queries_) {
     const auto* hang = std::get_if<protocol::question::Hang>(&query.question);
@@ -255,7 +255,7 @@ bool IoThread::send_output(Stream stream, bool regardless_of_credit) {
 }
 
 void IoThread::pump(bool regardless_of_credit) {
-  // A few rounds at most before control messages are looked at again.
+  // So many rounds at most come before control messages are looked at again.
   constexpr int kRounds = 8;
   for (int round = 0; regardless_of_credit || round < kRounds; ++round) {
     while (auto outgoing = outbox_.next()) send_outgoing(std::move(*outgoing));

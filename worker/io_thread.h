@@ -24,16 +24,16 @@ namespace lockstep::worker {
 
 class IoThread {
  public:
-  /// Connects to the hub and starts the thread. `event_fd`: an eventfd that is written to whenever there is something
+  /// Connects to the hub and starts the thread. `event_fd` is an eventfd that is written to whenever there is something
   /// to look at (by the outbox, the stack probe, the crash handlers).
   IoThread(const Configuration& configuration, Outbox& outbox, OutputPipes& pipes, RunQueue& queue, int event_fd);
   IoThread(const IoThread&) = delete;
 
-  /// It is named in answers to status from now on. On the run thread, once.
+  /// Names the device in answers to status from now on. On the run thread, once.
   void set_device(const Device* device) { device_ = device; }
   /// A collective was entered, and nobody looks yet whether it lasts. From any thread.
   void look_at_waits();
-  /// Sends all that has been written and posted and closes the connection. Waits for it, with a limit. Once.
+  /// Sends all that has been written and posted and closes the connection. Waits for it, with a limit. Called once.
   void finish();
 
  private:

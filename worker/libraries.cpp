@@ -1,11 +1,11 @@
-// The shared libraries that %lib loads.
+// Loads the shared libraries of %lib.
 #include <dlfcn.h>
 
 #include <cstdio>
 #include <stdexcept>
 #include <string>
 
-/// As worker/cell/cell.h declares it.
+/// worker/cell/cell.h declares it.
 extern "C" void __lockstep_load_library(const char* library) __asm__("lockstep_cell_load_library");
 
 void __lockstep_load_library(const char* library) {

@@ -1,4 +1,4 @@
-// The few things that the worker asks of LibTorch, for files that need none of its headers.
+// Asks the few things that the worker wants of LibTorch, for files that need none of its headers.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@ namespace lockstep::worker {
 std::string libtorch_version();     // "2.11.0", of the library that is loaded
 std::string libtorch_built_with();  // of the headers
 void set_libtorch_threads(int threads);
-/// dist::barrier() over all ranks.
+/// Calls dist::barrier() over all ranks.
 void barrier();
 
 }  // namespace lockstep::worker

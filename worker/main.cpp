@@ -1,6 +1,6 @@
-// lockstep-worker: one rank of a session, or with --store the process that holds the session's store. Both are started
-// by `lockstep`, which tells them all they need by their environment (worker/process/configuration.h, worker/store.h).
-// With --verify it compares saved replicas (worker/verify_saved.h).
+// lockstep-worker is one rank of a session, or with --store the process that holds the session's store. `lockstep`
+// starts both, and tells them all they need by their environment (worker/process/configuration.h, worker/store.h). With
+// --verify it compares saved replicas (worker/verify_saved.h).
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -36,8 +36,8 @@ namespace {
 IoThread* g_io = nullptr;
 int g_exit_code = 0;
 
-/// Registered first, so that it runs after everything that cells have registered: sends the rest of the output. The
-/// destructors of libraries' globals are left out: the process is gone in a moment, and threads still use them.
+/// Sends the rest of the output. It is registered first, so that it runs after everything that cells have registered.
+/// The destructors of libraries' globals are left out: the process is gone in a moment, and threads still use them.
 void end_process() {
   std::fflush(nullptr);
   g_io->finish();

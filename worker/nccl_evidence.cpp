@@ -21,8 +21,8 @@
 namespace lockstep::worker {
 namespace {
 
-/// c10d::dump_nccl_trace_json(bool includeCollectives, bool onlyActive) of ProcessGroupNCCL.hpp. A worker does not link
-/// the library that has it; null if no plug-in has loaded that.
+/// This is c10d::dump_nccl_trace_json(bool includeCollectives, bool onlyActive) of ProcessGroupNCCL.hpp. A worker does
+/// not link the library that has it; null if no plug-in has loaded that.
 using DumpRecorder = std::string (*)(bool, bool);
 DumpRecorder find_recorder() {
   void* const library = ::dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
@@ -32,7 +32,7 @@ DumpRecorder find_recorder() {
   return reinterpret_cast<DumpRecorder>(function);
 }
 
-/// What answers at RAS's address is another job's otherwise.
+/// Whether RAS runs. Otherwise what answers at its address is another job's.
 bool ras_runs() {
   const char* const enabled = std::getenv("NCCL_RAS_ENABLE");
   return enabled && std::string_view(enabled) == "1";
@@ -47,7 +47,7 @@ int64_t realtime_ns() {
 // While a hang is looked into, questions follow one another quickly.
 constexpr std::chrono::seconds kFresh{1};
 
-/// The gathering thread's, too, which can outlive the question.
+/// The gathering thread holds it, too, and can outlive the question.
 struct Gathered {
   std::mutex mutex;
   std::condition_variable changed;
@@ -66,7 +66,7 @@ void gather(const std::shared_ptr<Gathered>& gathered, DumpRecorder recorder, in
   };
   publish([](Gathered& all) { all.problem.clear(); });
   try {
-    // Completed ones, too: a rank that is ahead of the others has them.
+    // The dump has completed ones, too: a rank that is ahead of the others has them.
     std::string dump;
     dist::query_devices([&] { dump = recorder(/*includeCollectives=*/true, /*onlyActive=*/false); });
     publish([&](Gathered& all) { all.recorder = std::move(dump); });

@@ -1,5 +1,5 @@
-// What NCCL and c10d say of this rank, for the analysis of hangs: the Flight Recorder of ProcessGroupNCCL, errors of
-// communicators, NCCL's RAS. Their calls can block in the driver, so that a thread of its own gathers them; without
+// Gathers what NCCL and c10d say of this rank, for the analysis of hangs: the Flight Recorder of ProcessGroupNCCL,
+// errors of communicators, NCCL's RAS. Their calls can block in the driver, so a thread of its own makes them; without
 // NCCL in the process there is none. inspectors/evidence reads what comes of it.
 #pragma once
 #include <chrono>
@@ -9,8 +9,8 @@ namespace lockstep::worker {
 
 /// Gathers the evidence anew, unless that was done within a second, and returns what there is after `patience` at the
 /// latest, of an earlier call if need be: {"recorder": JSON text or null, "errors": lines of JSON, "ras": JSON text or
-/// null, "problem": text or null}. Null where no NCCL is loaded, and before anything was gathered. `asks_ras`: one rank
-/// of a machine is enough. By the I/O thread.
+/// null, "problem": text or null}. Returns null where no NCCL is loaded, and before anything was gathered. `asks_ras`:
+/// one rank of a machine is enough. By the I/O thread.
 nlohmann::json nccl_evidence(int rank, bool asks_ras, std::chrono::milliseconds patience);
 
 }  // namespace lockstep::worker

@@ -1,4 +1,4 @@
-// Who this rank is, as cells see it.
+// Says who this rank is, as cells see it.
 #include "worker/cell/cell.h"
 #include "worker/process/configuration.h"
 

@@ -169,7 +169,7 @@ void RunThread::end_device_work(protocol::Done& done, int64_t step) {
     run_state().set_waits_for_device(false);
   };
   if (done.status == CellStatus::ok && device_work_->is_used()) {
-    // As a step, so that an interrupt that comes meanwhile ends the cell as in any other.
+    // It runs as a step, so that an interrupt that comes meanwhile ends the cell as in any other.
     const int64_t steps_done = done.steps_done;
     cells_.run_step(
         [&] {
@@ -207,7 +207,7 @@ void RunThread::end_device_work(protocol::Done& done, int64_t step) {
 
 void RunThread::end_rank(const protocol::Done& done) {
   outbox_.post(protocol::Dying{done.cell, *done.error});
-  // No destructors: those of tensors and libraries would call the device.
+  // No destructors run: those of tensors and libraries would call the device.
   io_.finish();
   ::syscall(SYS_exit_group, 1);
   __builtin_unreachable();

@@ -1,5 +1,5 @@
-// The thread that runs cells: the main one, so that debuggers, signals and things that are bound to a thread behave as
-// in any program. It takes tasks one by one, and reports what became of them.
+// The thread that runs cells. It is the main one, so that debuggers, signals and things that are bound to a thread
+// behave as in any program. It takes tasks one by one, and reports what became of them.
 #pragma once
 #include <memory>
 #include <optional>
@@ -38,7 +38,7 @@ class RunThread {
   /// Waits for the cell's work on the device, and adds to `done` what failed there.
   void end_device_work(protocol::Done& done, int64_t step);
   void end_cell(protocol::Done done, double run_ms);
-  /// The context of the device is lost: reports the cell's error as the rank's last words, and ends the process.
+  /// Reports the cell's error as the rank's last words, and ends the process: the context of the device is lost.
   [[noreturn]] void end_rank(const protocol::Done& done);
 
   const Configuration& configuration_;

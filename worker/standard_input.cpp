@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <streambuf>
 
-/// std::ios::sync_with_stdio(), which gives std::cin a buffer of its own again.
+/// This is std::ios::sync_with_stdio(), which gives std::cin a buffer of its own again.
 extern "C" bool lockstep_sync_with_stdio(bool sync) __asm__("_ZNSt8ios_base15sync_with_stdioEb");
 
 namespace lockstep::worker {

@@ -31,7 +31,7 @@ constexpr rlim_t kMostBytes = rlim_t{256} << 20;  // a session's own keys are a 
 
 [[noreturn]] void fail(const std::string& what) { throw StartError(what + ": " + std::strerror(errno)); }
 
-/// The descriptor that a variable names; -1 where it is not set.
+/// Returns the descriptor that a variable names; -1 where it is not set.
 int descriptor(const char* name) {
   const char* text = std::getenv(name);
   if (!text || !*text) return -1;
@@ -51,12 +51,12 @@ void must_be_loopback(int listener) {
     throw StartError("the store's socket listens on other interfaces than the loopback one");
 }
 
-/// Lines from a pipe, whatever pieces they come in.
+/// Takes lines from a pipe, whatever pieces they come in.
 class Lines {
  public:
   explicit Lines(int fd) : fd_(fd) {}
 
-  /// Reads once; false at the end of the pipe.
+  /// Reads once. Returns false at the end of the pipe.
   template <typename Take>
   bool read(const Take& take) {
     const Reading found = read_some(fd_, text_);
@@ -84,7 +84,7 @@ void keep_until_the_end(int lifeline, int keeper_fd) {
   while (is_ready(watched[1].fd, POLLIN) && keeper_lines.read(take)) {
   }
   keeper.kill_all();
-  // What left the groups. A session that was started in another one's cell has a folder of its own.
+  // These left the groups. A session that was started in another one's cell has a folder of its own.
   if (const char* folder = std::getenv("LOCKSTEP_SESSION_DIR"); folder && *folder)
     dist::end_marked_processes({std::string("LOCKSTEP_SESSION_DIR=") + folder});
 }

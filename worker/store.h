@@ -1,5 +1,5 @@
-// `lockstep-worker --store`: the process that holds the session's TCPStore, so that no rank's death takes it along, and
-// that keeps the session's process groups: when the session ends in whatever way, it kills what is left of them.
+// `lockstep-worker --store` is the process that holds the session's TCPStore, so that no rank's death takes it along,
+// and that keeps the session's process groups: when the session ends in whatever way, it kills what is left of them.
 //
 // It prints {"port":N} as one line on its standard output once it takes connections on 127.0.0.1:N, and nothing else.
 // Environment: LOCKSTEP_LIFELINE_FD, the read end of a pipe that nobody writes to but the shell. Each line on it,

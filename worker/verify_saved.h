@@ -1,4 +1,4 @@
-// lockstep-worker --verify FD: compares saved replicas for `lockstep verify`, which has no LibTorch of its own.
+// lockstep-worker --verify FD compares saved replicas for `lockstep verify`, which has no LibTorch of its own.
 #pragma once
 
 namespace lockstep::worker {

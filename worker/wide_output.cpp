@@ -1,6 +1,6 @@
-// putwc, wprintf and their siblings of the worker, in front of the C library's: on stdout and stderr they write UTF-8.
-// The C library's would make the stream one of wide characters for good, and drop what printf and std::cout write to it
-// later. std::wcout and std::wcerr write by putwc. For other files they are the C library's.
+// Puts putwc, wprintf and their siblings of the worker in front of the C library's: on stdout and stderr they write
+// UTF-8. The C library's would make the stream one of wide characters for good, and drop what printf and std::cout
+// write to it later. std::wcout and std::wcerr write by putwc. For other files they are the C library's.
 #include <dlfcn.h>
 
 #include <cstdarg>

@@ -1,5 +1,5 @@
-// A transport of dist::: what a program implements, and registers by a name, so that process groups can be made on it.
-// Gloo is built in; the plug-in for GPUs has "nccl".
+// A backend is a transport of dist::. A program implements it and registers it by a name, and process groups are then
+// made on it. Gloo is built in; the plug-in for GPUs has "nccl".
 #pragma once
 #include <chrono>
 #include <exception>
@@ -20,41 +20,41 @@ struct GroupDescription {
   bool loopback = true;  // all ranks are on this machine: nothing may listen on other interfaces than the loopback one
 };
 
-/// The connections of one group, for one generation of the group: announced to the peers, connected, and shut down from
-/// any thread when a rank is stuck.
+/// Holds the connections of one group for one generation of the group. They are announced to the peers, connected, and
+/// shut down from any thread when a rank is stuck.
 class BackendConnector {
  public:
   virtual ~BackendConnector() = default;
 
-  /// What the peers need to know before they connect: an address, for example. Called once, before connect().
+  /// Returns what the peers need to know before they connect, such as an address. Called once, before connect().
   virtual std::string announcement() = 0;
 
-  /// Collective over the group. `peers`: the announcements by group rank. Throws what the transport throws.
+  /// Collective over the group. `peers` has the announcements by group rank. Throws what the transport throws.
   virtual c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                                     const std::vector<std::string>& peers,
                                                     std::chrono::milliseconds connect_timeout) = 0;
 
-  /// Makes every wait in the backend throw, here and at the peers. Waits of streams on a device end, with results that
-  /// mean nothing. From any thread, returns at once, may be called twice.
+  /// Makes every wait in the backend throw, here and at the peers. Waits of streams on a device end, and their results
+  /// mean nothing. Returns at once. From any thread; may be called twice.
   virtual void interrupt() noexcept = 0;
 
-  /// Ends connections that nobody has interrupted, when all operations of this rank are done; may wait for peers that
-  /// are still at theirs. Called once, before the last reference to the backend goes.
+  /// Ends connections that nobody has interrupted, when all operations of this rank are done. May wait for peers that
+  /// are not done. Called once, before the last reference to the backend goes.
   virtual void close() {}
 
-  /// Descriptors of the connections to peers, which hang up when a peer leaves; valid as long as the connector.
+  /// Returns the descriptors of the connections to peers. They hang up when a peer leaves, and live as long as this.
   virtual std::vector<int> connections() const { return {}; }
-  /// `callback` is called, by a thread of the connector, when a connection to a peer has ended. Set before connect().
+  /// Sets what a thread of the connector calls when a connection to a peer has ended. Called before connect().
   virtual void on_connection_end(std::function<void()> callback) { static_cast<void>(callback); }
 
-  /// Whether something was sent into a closed connection and counted as sent: an operation that the backend reports as
-  /// done may not be.
+  /// Whether a write into a closed connection was counted as sent. An operation that the backend reports as done may
+  /// then not be done.
   virtual bool lost_writes() const noexcept { return false; }
 
-  // The type of the backend's exception and the state of the connections say what the exception means; its text is not
-  // read. From any thread.
-  /// Whether `error` comes from sending, receiving or waiting for a peer. If not, the backend rejects its arguments. By
-  /// default: whether it is c10d's DistError, as what NCCL reports.
+  // What an exception means follows from its type and from the state of the connections, not from its text. From any
+  // thread.
+  /// Whether `error` comes from sending, receiving or waiting for a peer. If not, the backend rejects its arguments.
+  /// The default is whether it is c10d's DistError, which NCCL's errors are.
   virtual bool is_transport_error(const std::exception_ptr& error) const noexcept {
     try {
       std::rethrow_exception(error);
@@ -70,9 +70,9 @@ class BackendConnector {
 
 using BackendFactory = std::function<std::unique_ptr<BackendConnector>(const GroupDescription&)>;
 
-/// From now on `name` can be given as the backend of init_process_group and new_group. `device`: the type of the
-/// tensors that it takes. `factory` is called once for each group and generation. Local, from any thread; a name that
-/// is registered already is replaced.
+/// Lets init_process_group and new_group take `name` as a backend from now on. `device` is the type of the tensors that
+/// it takes. `factory` is called once for each group and generation. A name that is registered already is replaced.
+/// Local, from any thread.
 void register_backend(const std::string& name, c10::DeviceType device, BackendFactory factory);
 
 }  // namespace lockstep::dist

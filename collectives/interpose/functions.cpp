@@ -28,14 +28,14 @@ extern "C" int listen(int fd, int backlog) noexcept {
   return set ? set->listen(fd, backlog, real) : real(fd, backlog);
 }
 
-/// Called by Gloo.
+/// Gloo calls it.
 extern "C" int accept(int fd, sockaddr* address, socklen_t* size) {
   static auto* const real = next<decltype(accept)>("accept");
   const auto* set = hooks.load();
   return set ? set->accept(fd, address, size, real) : real(fd, address, size);
 }
 
-/// Called by the server of c10d's TCPStore.
+/// The server of c10d's TCPStore calls it.
 extern "C" int accept4(int fd, sockaddr* address, socklen_t* size, int flags) {
   static auto* const real = next<decltype(accept4)>("accept4");
   const auto* set = hooks.load();

@@ -1,6 +1,6 @@
-// liblockstep_interpose: functions of the C library that LibTorch and Gloo call, replaced by functions that ask
-// liblockstep first. It is a library apart, because a function that it replaces is replaced in the whole program:
-// lockstep-worker links it, and a program that uses liblockstep gets it only when it asks (Lockstep::interpose in
+// liblockstep_interpose replaces functions of the C library that LibTorch and Gloo call by functions that ask
+// liblockstep first. It is a library of its own, because a function that it replaces is replaced in the whole program.
+// lockstep-worker links it; another program that uses liblockstep gets it only when it asks (Lockstep::interpose in
 // CMake, or LD_PRELOAD). docs/dist.md has a table of what each function is for, and of what a program without it does
 // not get.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace lockstep::interpose {
 
-/// What the replaced functions call. Each hook has the arguments of its function, and `real`, the C library's.
+/// Hooks are what the replaced functions call. Each has the arguments of its function, and `real`, the C library's.
 struct Hooks {
   int (*connect)(int fd, const sockaddr* address, socklen_t size, decltype(&::connect) real);
   int (*listen)(int fd, int backlog, decltype(&::listen) real) noexcept;

@@ -6,7 +6,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
-/// Stands in front of the C library's.
+/// Stands in front of the C library's function.
 extern "C" int getnameinfo(const sockaddr* address, socklen_t size, char* host, socklen_t host_size, char* service,
                            socklen_t service_size, int flags) {
   static auto* const real = reinterpret_cast<decltype(&getnameinfo)>(dlsym(RTLD_NEXT, "getnameinfo"));

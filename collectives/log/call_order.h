@@ -22,9 +22,9 @@ enum class OrderProof {
   lines,  // one earlier turn, in which the two calls came from two lines; it may be either that is early
 };
 
-/// `a`, `b`: records of two ranks, oldest first, with their different calls as number `seq` of `group` among them.
-/// Nothing where the records do not show it. Calls of one line (a loop over tensors) need `turns`: a tensor may have
-/// another shape.
+/// `a` and `b` are records of two ranks, oldest first, with their different calls as number `seq` of `group` among
+/// them. Returns nothing where the records do not show another order. Calls of one line (a loop over tensors) need
+/// `turns`, since a tensor may have another shape.
 std::optional<OrderMismatch> order_mismatch(const std::vector<CollectiveRecord>& a,
                                             const std::vector<CollectiveRecord>& b, const std::string& group,
                                             int64_t seq, OrderProof proof = OrderProof::turns);

@@ -39,8 +39,8 @@ int32_t this_thread() {
 
 std::string group_name(const Group& group) { return {group.name, strnlen(group.name, sizeof group.name)}; }
 
-/// Takes the room that the file needs. Returns 0, or the errno. A signal of the program would end that with EINTR, on a
-/// tmpfs, and repeating it would not do where a timer sends one again and again.
+/// Takes the room that the file needs. Returns 0, or the errno. On a tmpfs a signal of the program would end that with
+/// EINTR, and trying again fails where a timer sends one again and again.
 int reserve(int fd) {
   const BlockedSignals signals;
   return posix_fallocate(fd, 0, kFileBytes);

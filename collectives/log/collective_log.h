@@ -1,6 +1,6 @@
-// The collective log: what a rank's collectives were and how far each got, in memory that stays readable while the rank
-// is stuck and after it was killed. CollectiveLog writes a rank's own; CollectiveLogReader reads any. No LibTorch: a
-// shell reads the log of a dead worker with it.
+// The collective log says what a rank's collectives were and how far each got. It lies in memory that stays readable
+// while the rank is stuck and after it was killed. CollectiveLog writes a rank's own log; CollectiveLogReader reads
+// any. It needs no LibTorch, so a shell reads the log of a dead worker with it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,16 +23,16 @@
 
 namespace lockstep::dist {
 
-/// CLOCK_MONOTONIC in nanoseconds.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 int64_t monotonic_ns();
 
-/// Shared memory with a log in it; owns the mapping and the descriptor.
+/// Shared memory with a log in it. Owns the mapping and the descriptor.
 class LogMapping {
  public:
-  /// A new log: a file at `path` (replaced), or anonymous memory when it is empty. All of it is reserved at once, so
-  /// that a full disk is an error here and never a SIGBUS later. Throws Error.
+  /// Makes a new log: a file at `path` (replaced), or anonymous memory when it is empty. All of it is reserved at once,
+  /// so that a full disk is an error here and never a SIGBUS later. Throws Error.
   static LogMapping create(const std::string& path, int rank, int world_size);
-  /// Another rank's. Throws Error when the file is missing, no log, or of another version.
+  /// Opens another rank's log. Throws Error when the file is missing, is no log, or is of another version.
   static LogMapping open(const std::string& path);
   LogMapping(LogMapping&& other) noexcept
       : fd_(std::move(other.fd_)), base_(std::exchange(other.base_, nullptr)), path_(std::move(other.path_)) {}
@@ -48,7 +48,7 @@ class LogMapping {
   log_layout::Site& site(uint64_t number) const;
   log_layout::Message& message(uint64_t key) const;
   std::atomic<int64_t>& word(uint64_t number) const;
-  /// A path under which any process of this user can open it while this one lives.
+  /// Returns a path under which any process of this user can open it while this process lives.
   std::string shared_path() const;
 
  private:
@@ -59,10 +59,10 @@ class LogMapping {
   std::string path_;
 };
 
-/// Ends an entry. The first end counts; that of an entry whose slot has been taken by a later one does nothing.
+/// Ends an entry. Only the first end counts, and only while no later entry has taken its slot.
 void finish_entry(const LogMapping& mapping, uint64_t number, log_layout::EntryState state);
 
-/// What begin() writes. `shape` is borrowed.
+/// These fields are what begin() writes. `shape` is borrowed.
 struct EntryFields {
   CollectiveOp op{};
   uint8_t dtype = 255, reduce_op = 255, flags = 0;
@@ -78,7 +78,7 @@ struct EntryFields {
   const std::vector<int64_t>* words = nullptr;
 };
 
-/// Writer of a rank's own log. begin() from any thread, but for one group from one thread at a time; finish() from any.
+/// Writes a rank's own log. begin() is for any thread, but for one group from one thread at a time; finish() for any.
 class CollectiveLog {
  public:
   CollectiveLog(const std::string& path, int rank, int world_size)
@@ -93,26 +93,26 @@ class CollectiveLog {
   void finish(uint64_t entry, log_layout::EntryState state);
 
   void set_context(int64_t cell, int64_t step);
-  /// False when the table is full.
+  /// Returns false when the table is full.
   bool add_code_range(int64_t cell, uint64_t begin, uint64_t size);
 
-  /// Names the call site `number`, from 1, of entries with kNamedSite. False when the table is full. Once for a number.
+  /// Names call site `number` (from 1) of entries with kNamedSite; once for a number. False when the table is full.
   bool name_site(uint64_t number, const CallPlace& place);
-  /// Names the call sites of later entries by `place_of`, which is given the return address, once for each. For programs
-  /// whose call sites are not named otherwise. Once, before others use the log.
+  /// Names the call sites of later entries by `place_of`, which gets each return address once. It is for programs whose
+  /// call sites are not named otherwise. Called once, before others use the log.
   void name_addresses(CallPlace (*place_of)(uint64_t address)) { place_of_ = place_of; }
 
-  /// Once, before others use the log. See LongWaits.
+  /// See LongWaits. Called once, before others use the log.
   void watch_long_waits(int64_t limit_ns, std::function<void()> wake);
   LongWaits* long_waits() const { return long_waits_.get(); }
 
-  /// How far collectives on devices are. Used for entries with kOnDevice only.
+  /// Knows how far collectives on devices are. It is used for entries with kOnDevice only.
   DeviceProgress& device_progress() { return device_progress_; }
 
   const LogMapping& mapping() const { return mapping_; }
 
  private:
-  /// The number of the call site at `address`; 0: its place is unknown, or the table is full.
+  /// Returns the number of the call site at `address`, or 0 where its place is unknown or the table is full.
   uint64_t number_of_site(uint64_t address);
 
   LogMapping mapping_;
@@ -123,7 +123,7 @@ class CollectiveLog {
   std::unordered_map<uint64_t, uint64_t> sites_;  // address → number
 };
 
-/// A group that a rank knows, as its log has it. Of more than 64 ranks the first 64 are named.
+/// A group that a rank knows, as its log has it. Of more than 64 ranks, the first 64 are named.
 struct LoggedGroup {
   std::string name;
   std::vector<int> ranks;  // of the default group
@@ -133,7 +133,7 @@ struct LoggedGroup {
   int64_t received_from_any = 0;  // recv without a source that were begun
 };
 
-/// Reads a log, its own or another rank's, without stopping the writer.
+/// Reads this rank's log or another's, without stopping the writer.
 class CollectiveLogReader {
  public:
   /// Opens `path` ("<session>/rank-1/log"). Throws Error.
@@ -145,16 +145,16 @@ class CollectiveLogReader {
   int64_t realtime_minus_monotonic() const { return mapping_->header().realtime_minus_monotonic; }  // ns, at start
   uint64_t process_start() const { return mapping_->header().process_start; }  // field 22 of /proc/PID/stat
   int world_size() const { return mapping_->header().world_size; }
-  /// The newest `count` records, oldest first. An entry that was being written is left out.
+  /// Returns the newest `count` records, oldest first. An entry that is being written is left out.
   std::vector<CollectiveRecord> last(size_t count) const;
-  /// Entered and not done, oldest first.
+  /// Returns the collectives that were entered and are not done, oldest first.
   std::vector<CollectiveRecord> in_flight() const;
   std::optional<CollectiveRecord> record(uint64_t entry) const;
-  /// Group → sequence number of the last collective entered, of the groups that the rank is in.
+  /// Returns, for each group that the rank is in, the sequence number of the last collective entered.
   std::map<std::string, int64_t> progress() const;
-  /// Groups that are neither closed nor forgotten, others' too.
+  /// Returns the groups that are neither closed nor forgotten, also those that the rank is not in.
   std::vector<LoggedGroup> groups() const;
-  /// Where this rank has the code of a cell; 0 where it has not loaded it.
+  /// Returns where this rank has the code of a cell, or 0 where it has not loaded it.
   uint64_t code_address(int64_t cell, uint64_t offset) const;
   uint64_t entries() const { return mapping_->header().next_entry.load(std::memory_order_acquire); }  // ever begun
 

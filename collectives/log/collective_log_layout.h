@@ -1,14 +1,14 @@
-// The collective log in memory: one file (or anonymous memory) per rank, written by that rank, read by any thread and
-// any process of the same user at any time, also after the rank was killed. Layout version 5; docs/dist.md describes it
-// in prose.
+// The layout of the collective log in memory: one file (or anonymous memory) per rank, which that rank writes and which
+// any thread and any process of the same user reads at any time, also after the rank was killed. This is version 5;
+// docs/dist.md describes it in prose.
 //
 // Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code
 // ranges, device times (a ring), call sites by name, messages. All numbers are of the machine's byte order. Plain C
 // layout; fields that change while others read are atomics.
 //
 // Reading an entry without a lock: `sequence` is 2i+1 while entry number i is being written and 2i+2 when it is
-// complete; copy the entry, then read `sequence` again. An odd value that stays is the entry that a killed rank was
-// writing.
+// complete. A reader copies the entry, then reads `sequence` again. An odd value that stays is the entry that a killed
+// rank was writing.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -51,7 +51,7 @@ struct Header {
   char reason[256];
 };
 
-// closed: its rank is done with it. unused: and nobody holds it any more; the other fields stay until the slot is taken.
+// closed: its rank is done with it. unused: nobody holds it; the other fields stay until the slot is taken.
 enum class GroupState : uint32_t { unused, live, broken, closed };
 enum class BreakCause : uint32_t { none, aborted, mismatch, failed, excluded };
 
@@ -62,8 +62,8 @@ struct Group {
   int32_t size, group_rank;  // group_rank is -1 for a group that this rank is not in
   int64_t generation;
   Atomic<int64_t> last_entered;  // sequence number
-  // Where this rank saw a mismatch, in generation mismatch_generation; 0: nowhere; negative: -1 - the entry of a send
-  // or recv.
+  // Number at which this rank saw a mismatch, in generation mismatch_generation; 0: none; negative: -1 - the entry of a
+  // send or recv.
   Atomic<int64_t> mismatch_seq;
   Atomic<int64_t> mismatch_generation;
   Atomic<uint32_t> sent[kRanksPerGroup], received[kRanksPerGroup];  // point to point, by group rank of the peer
@@ -77,7 +77,7 @@ struct Group {
   }
 };
 
-/// What the ranks of one machine compare before data moves. Slot seq % signature_capacity of the group.
+/// The ranks of one machine compare signatures before data moves. Slot seq % signature_capacity of the group has it.
 struct Signature {
   Atomic<int64_t> seq;
   Atomic<uint64_t> signature;
@@ -86,9 +86,9 @@ struct Signature {
   uint32_t reserved;
 };
 
-// kAsync: the call returned at once. kThroughC10d: called by c10d itself (a Reducer) or by who uses it, and not through
-// dist::, or torch.distributed in Python. kOnDevice: its tensors are on a device, so that it is done when the device is
-// done with it; see DeviceTimes. kNamedSite: call_site is no address, but the number of a Site, from 1.
+// kAsync: the call returned at once. kThroughC10d: the call came from c10d itself (a Reducer) or a user of c10d, not
+// through dist::, or torch.distributed in Python. kOnDevice: its tensors are on a device, and it is done when the
+// device is done with it (DeviceTimes). kNamedSite: call_site is no address, but the number of a Site, from 1.
 enum EntryFlags : uint8_t { kPointToPoint = 1, kAsync = 2, kThroughC10d = 4, kOnDevice = 8, kNamedSite = 16 };
 enum class EntryState : uint8_t { entered = 0, done = 1, failed = 2 };
 
@@ -122,8 +122,8 @@ struct CodeRange {
   int64_t cell;
 };
 
-/// How far an entry with kOnDevice has come, as far as somebody has looked (DeviceProgress): the times of the first
-/// look that saw it, CLOCK_MONOTONIC, 0 before. In the slot of the entry; entries without the flag do not touch it.
+/// Says how far an entry with kOnDevice has come: the CLOCK_MONOTONIC times of the first look that saw each stage
+/// (DeviceProgress), 0 before. Has the slot of the entry; entries without the flag do not touch it.
 struct DeviceTimes {
   Atomic<uint64_t> owner;  // number of the entry + 1
   Atomic<int64_t> looked_ns;  // the newest look
@@ -131,14 +131,14 @@ struct DeviceTimes {
   Atomic<int64_t> started_ns;  // so had the collectives before it that run in order with it
 };
 
-/// A line of a program that has no addresses (Python). Written once, before the first entry that refers to it. Longer
-/// paths lose their beginning, longer names their end.
+/// A line of a program that has no addresses (Python). It is written once, before the first entry that refers to it.
+/// Longer paths lose their beginning, longer names their end.
 struct Site {
   char file[184], function[64];
   int64_t line;
 };
 
-/// A send or recv, in the slot of its key, so that the rank at the other side finds it. A later one may take the slot.
+/// A send or recv, in the slot of its key, where the rank at the other side finds it. A later one may take the slot.
 struct Message {
   Atomic<uint64_t> key;
   Atomic<uint64_t> entry;

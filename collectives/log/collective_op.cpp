@@ -11,7 +11,7 @@ constexpr const char* kOps[] = {
 #undef LOCKSTEP_NAME
 };
 
-// In the order of c10::ScalarType (a test compares the two).
+// Has the order of c10::ScalarType (a test compares the two).
 constexpr const char* kDtypes[] = {"uint8",           "int8",
                                    "int16",           "int32",
                                    "int64",           "float16",

@@ -4,7 +4,7 @@
 
 namespace lockstep::dist {
 
-/// Every operation once, by its name in dist::. New ones go to the end.
+/// Lists every operation once, by its name in dist::. New ones go to the end.
 #define LOCKSTEP_COLLECTIVE_OPS(OP)    \
   OP(all_reduce)                       \
   OP(broadcast)                        \
@@ -43,9 +43,9 @@ enum class CollectiveOp : uint8_t {
 };
 
 const char* op_name(CollectiveOp op);
-/// "float32" for the value of c10::ScalarType; "" for 255.
+/// Returns "float32" for the value of c10::ScalarType, and "" for 255.
 const char* dtype_name(uint8_t scalar_type);
-/// "SUM" for the value of c10d::ReduceOp::RedOpType; "" for 255.
+/// Returns "SUM" for the value of c10d::ReduceOp::RedOpType, and "" for 255.
 const char* reduce_op_name(uint8_t reduce_op);
 
 }  // namespace lockstep::dist

@@ -1,4 +1,4 @@
-// One collective as the log has it: who called what, on which group, from where, and how far it got.
+// A record is one collective as the log has it: who called what, on which group, from where, and how far it got.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,11 +11,11 @@ namespace lockstep::dist {
 
 enum class CollectiveState : uint8_t { entered, done, failed };
 
-/// How far a collective is where a device does it: the call has queued it (`enqueued`; nobody has looked since), its
+/// Stages of a collective that a device does: the call has queued it and nobody has looked since (`enqueued`), its
 /// stream has not come to it (`waiting_for_stream`), its stream has come to it and another collective of the group
-/// comes first (`ready`), it has started, it is done. `entered`, `done` and `failed` for those that the host does.
+/// comes first (`ready`), it has started, it is done. One that the host does is `entered`, `done` or `failed`.
 enum class CollectiveStage : uint8_t { entered, enqueued, waiting_for_stream, ready, started, done, failed };
-/// "waiting_for_stream": for JSON.
+/// Returns the name in JSON: "waiting_for_stream".
 const char* stage_name(CollectiveStage stage);
 
 /// A line of a program.
@@ -24,7 +24,7 @@ struct CallPlace {
   int64_t line = 0;
   std::string function;
 
-  /// "train.py:88 in step", "train+0x4a1b"; empty where it is unknown.
+  /// Returns "train.py:88 in step" or "train+0x4a1b"; empty where the place is unknown.
   std::string str() const;
 };
 
@@ -50,7 +50,7 @@ struct CollectiveRecord {
   int64_t done_ns = 0;  // 0 until done
   CollectiveState state = CollectiveState::entered;
   bool point_to_point = false;
-  /// Called by c10d itself (a Reducer) or by who uses it, and not through dist::, or torch.distributed in Python.
+  /// Whether the call came from c10d itself (a Reducer) or a user of c10d, not through dist:: or torch.distributed.
   bool through_c10d = false;
   bool async = false;  // the call returned at once; somebody waits for it later, if at all
   int32_t thread = 0;  // the kernel's number of the thread that called
@@ -63,10 +63,10 @@ struct CollectiveRecord {
   CollectiveStage stage() const;
 };
 
-/// "all_reduce float32 [1000] SUM", as errors and tables name it.
+/// Returns "all_reduce float32 [1000] SUM", as errors and tables name it.
 std::string describe(const CollectiveRecord& record);
 
-/// What is sent to, or received from, one rank, tensors or objects.
+/// Whether it sends to (is_send), or receives from, one rank: tensors or objects.
 bool is_send(const CollectiveRecord& record);
 bool is_recv(const CollectiveRecord& record);
 

@@ -17,7 +17,7 @@ using log_layout::DeviceTimes;
 using log_layout::EntryState;
 
 namespace {
-// Oldest calls that each new one asks: more than one, so that their number falls.
+// Each new call asks this many of the oldest: more than one, so that their number falls.
 constexpr size_t kAskedByEachCall = 2;
 
 std::atomic<void (*)(const std::function<void()>&)> query_guard{nullptr};
@@ -74,8 +74,8 @@ struct DeviceProgress::State {
   bool has_thread = false;
   uint64_t wanted = 0, looked = 0;  // looks
 
-  /// Copies, so that no lock is held while a device is asked. Those that have ended otherwise are not asked, and are
-  /// dropped: their events may be of a device that has failed.
+  /// Copies the oldest calls, so that no lock is held while a device is asked. Those that have ended otherwise are not
+  /// asked, and are dropped: their events may be of a device that has failed.
   std::vector<Pending> oldest(size_t count) {
     std::vector<Pending> asked, ended;  // destroyed without the lock
     const std::lock_guard lock(mutex);

@@ -40,7 +40,7 @@ LongWaits::Look LongWaits::look(int64_t now_ns) {
   seen_ = end;
   if (look.next_ns) return look;
   looking_.store(false, std::memory_order_seq_cst);
-  // Who entered before that does not wake anybody.
+  // A collective that was entered before that does not wake anybody.
   if (header.next_entry.load(std::memory_order_seq_cst) != end && !looking_.exchange(true)) again(now_ns + limit_ns_);
   return look;
 }

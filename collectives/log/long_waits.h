@@ -20,7 +20,7 @@ class LongWaits {
   /// `wake` is called on a thread that enters a collective, and must make the watcher's thread call look() soon.
   LongWaits(const LogMapping& log, int64_t limit_ns, std::function<void()> wake);
 
-  /// A collective has just been entered.
+  /// A collective was entered just now.
   void entered() {
     if (!looking_.load(std::memory_order_seq_cst) && !looking_.exchange(true)) wake_();
   }
@@ -29,7 +29,7 @@ class LongWaits {
     std::vector<CollectiveRecord> waits;  // that have lasted for the limit by now; each is returned once
     std::optional<int64_t> next_ns;  // when to look again (CLOCK_MONOTONIC); empty: after wake() is called
   };
-  /// By the watcher, always on the same thread. `now_ns`: CLOCK_MONOTONIC.
+  /// The watcher calls it, always on the same thread. `now_ns` is CLOCK_MONOTONIC.
   Look look(int64_t now_ns);
 
  private:

@@ -1,5 +1,5 @@
-// Processes that a session's cells have started and that left its process groups: a program that calls setsid() and
-// forks is nobody's child any more. The environment that it was started with says whose it is.
+// Ends processes that a session's cells have started and that left its process groups: a program that calls setsid()
+// and forks is nobody's child any more. The environment that it was started with says whose it is.
 #pragma once
 #include <sys/types.h>
 

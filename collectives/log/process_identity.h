@@ -1,5 +1,5 @@
-// Which process, on which machine: how a living peer is distinguished from a dead one and from a later process with its
-// pid.
+// Identifies a process and its machine, so that a living peer is distinguished from a dead one and from a later process
+// with the same pid.
 #pragma once
 #include <sys/types.h>
 
@@ -9,15 +9,15 @@
 
 namespace lockstep::dist {
 
-/// Field 22 of /proc/PID/stat (clock ticks since boot); nothing when there is no such process or it is a zombie.
+/// Returns field 22 of /proc/PID/stat (clock ticks since boot); nothing when there is no such process, or a zombie.
 std::optional<uint64_t> process_start_time(pid_t pid);
 
-/// The same for two processes exactly when they share a kernel and a pid namespace, so that pids and /proc paths mean
-/// the same.
+/// Returns a text that is equal for two processes exactly when they share a kernel and a pid namespace, so that pids
+/// and /proc paths mean the same.
 std::string machine_identity();
 
-/// The same for two processes exactly when they share a kernel and a network namespace, so that 127.0.0.1 means the
-/// same.
+/// Returns a text that is equal for two processes exactly when they share a kernel and a network namespace, so that
+/// 127.0.0.1 means the same.
 std::string network_identity();
 
 }  // namespace lockstep::dist

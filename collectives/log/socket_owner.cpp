@@ -67,7 +67,7 @@ class Netlink {
     setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   }
 
-  /// False where the kernel can't be asked. `answer` stays empty when there is no such socket.
+  /// Returns false where the kernel can't be asked. `answer` stays empty when there is no such socket.
   bool find(const End& local, const End& remote, std::optional<inet_diag_msg>& answer) const {
     struct {
       nlmsghdr header;
@@ -103,8 +103,8 @@ class Netlink {
   const Descriptor fd_{socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)};
 };
 
-/// The socket whose own end is `local`: the one connected to `remote`, and where no program has accepted it, the
-/// listener. False where the kernel can't be asked.
+/// Finds the socket whose own end is `local`: the one connected to `remote`, or the listener where no program has
+/// accepted it. Returns false where the kernel can't be asked.
 bool ask_kernel(const End& local, const End& remote, std::optional<uid_t>& owner) {
   const Netlink netlink;
   std::optional<inet_diag_msg> connection;
@@ -123,7 +123,7 @@ bool ask_kernel(const End& local, const End& remote, std::optional<uid_t>& owner
   return true;
 }
 
-/// "0100007F:1F90", or an IPv6 address: words in the machine's byte order, the port as a number.
+/// Parses "0100007F:1F90", or an IPv6 address: words in the machine's byte order, and the port as a number.
 std::optional<End> parse_end(const char* text) {
   End end;
   unsigned port = 0;

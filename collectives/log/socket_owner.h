@@ -1,5 +1,5 @@
-// Which user of this machine holds the other end of a TCP connection. The kernel knows the owner of every socket; it
-// answers for one connection (sock_diag), or lists all of them (/proc/net/tcp) where it was built without that.
+// Finds the user of this machine at the other end of a TCP connection. The kernel knows the owner of every socket; it
+// answers for one connection (sock_diag), or lists all (/proc/net/tcp) where it was built without that.
 #pragma once
 #include <sys/types.h>
 
@@ -8,12 +8,12 @@
 
 namespace lockstep::dist {
 
-/// The user that opened the socket at the other end of the connection `fd`. While the program there has not accepted
-/// the connection yet: the user that listens. Nothing when no process of this machine (of this network namespace) holds
-/// it: the peer is on another machine, or it has closed its end.
+/// Returns the user that opened the socket at the other end of the connection `fd`. While the program there has not
+/// accepted the connection, that is the user that listens. Returns nothing when no process of this machine (of this
+/// network namespace) holds it: the peer is on another machine, or it has closed its end.
 std::optional<uid_t> peer_owner(int fd);
 
-/// The same from /proc/net/tcp and tcp6, which costs time in proportion to the machine's connections.
+/// Reads the same from /proc/net/tcp and tcp6, which costs time in proportion to the machine's connections.
 std::optional<uid_t> peer_owner_from_proc(int fd);
 
 /// Throws Error unless the peer of `fd` is a process of this user. `what` begins the message: "the store at

@@ -58,7 +58,7 @@ int64_t AbortableStore::getNumKeys() {
 
 void AbortableStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
 
-// Asks for the keys instead of waiting in the store: a wait that ends before its time is an error there, of which a TCPStore warns.
+// Asks for the keys instead of waiting in the store, where a wait that ends early is an error and makes TCPStore warn.
 void AbortableStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();

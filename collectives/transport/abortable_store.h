@@ -1,5 +1,5 @@
-// A store whose connection can't be shut down from here, as one whose waits dist::abort ends: a store without
-// connections (a file, the process's memory), and a TCPStore where the interposer is absent (interposed.h).
+// Lets dist::abort end the waits of a store whose connection can't be shut down from here: a store without connections
+// (a file, the process's memory), or a TCPStore where the interposer is absent (interposed.h).
 #pragma once
 #include <torch/csrc/distributed/c10d/Store.hpp>
 

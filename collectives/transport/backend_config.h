@@ -1,4 +1,4 @@
-// Which backend takes the tensors of which device: one name ("gloo", "nccl"), or one for each device as
+// Says which backend takes the tensors of which device: one name ("gloo", "nccl"), or one for each device as
 // torch.distributed writes it: "cpu:gloo,cuda:nccl".
 #pragma once
 #include <c10/core/DeviceType.h>
@@ -14,24 +14,24 @@ class BackendConfig {
     std::string backend;
     c10::DeviceType device;  // whose tensors the backend takes
 
-    /// Gloo, also for tensors of a device, whose values go through host memory.
+    /// Whether it is Gloo, also for tensors of a device, whose values go through host memory.
     bool on_gloo() const;
   };
 
   BackendConfig() = default;
-  /// Throws ArgumentError: another form, a name that is not registered, a device twice, or one whose tensors the
-  /// backend does not take. Gloo may be named for any device, and "gloo" alone stands for all devices of this process:
-  /// tensors of others than the CPU go through host memory (staged_backend.h).
+  /// Throws ArgumentError for another form, a name that is not registered, a device that stands twice, or one whose
+  /// tensors the backend does not take. Gloo may be named for any device, and "gloo" alone stands for all devices of
+  /// this process: tensors of others than the CPU go through host memory (staged_backend.h).
   BackendConfig(std::string text);
   BackendConfig(const char* text) : BackendConfig(std::string(text)) {}
 
   const std::string& str() const { return text_; }
-  /// As "cpu:gloo,cuda:nccl", for one name, too.
+  /// Returns "cpu:gloo,cuda:nccl", in this form also for one name.
   std::string by_device() const;
   const std::vector<Part>& parts() const { return parts_; }
-  /// Takes tensors on `device`. Null: none does.
+  /// Returns the part that takes tensors on `device`; null where none does.
   const Part* part_for(c10::DeviceType device) const;
-  /// The part for a device that is not the CPU; null where there is none.
+  /// Returns the part for a device that is not the CPU; null where there is none.
   const Part* device_part() const;
 
  private:

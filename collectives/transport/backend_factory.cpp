@@ -29,7 +29,7 @@ Registry& registry() {
 
 constexpr std::string_view kStaged = "gloo_";
 
-/// The device of "gloo_cuda", if LibTorch has that here; none for other names.
+/// Returns the device of "gloo_cuda", if LibTorch has that here; none for other names.
 std::optional<c10::DeviceType> staged_device(const std::string& name) {
   if (!name.starts_with(kStaged)) return std::nullopt;
   try {
@@ -40,7 +40,7 @@ std::optional<c10::DeviceType> staged_device(const std::string& name) {
   return std::nullopt;
 }
 
-/// With the lock held.
+/// The lock is held.
 const BackendEntry* find_or_make(const std::string& name) {
   auto& entries = registry().entries;
   const auto found = entries.find(name);
@@ -49,7 +49,7 @@ const BackendEntry* find_or_make(const std::string& name) {
   return device ? &entries.emplace(name, BackendEntry{*device, make_staged_gloo_connector}).first->second : nullptr;
 }
 
-/// The same where LibTorch's CUDA half is loaded already: nothing loads it for a process that may not need it.
+/// Does the same where LibTorch's CUDA half is loaded: nothing loads it for a process that may not need it.
 std::string find_nccl() {
   return libtorch_cuda_is_loaded() ? register_nccl_of_plugin() : "this process has no LibTorch with CUDA loaded";
 }
@@ -62,7 +62,7 @@ std::string register_nccl_of_plugin() {
     const char* missing = nullptr;
     const void* factory = plugin.table->nccl(&missing);
     if (!factory) return std::string(missing ? missing : "it was built without NCCL");
-    // Before the first communicator; which ranks there are is known with the first group.
+    // This runs before the first communicator; which ranks there are is known with the first group.
     register_backend("nccl", c10::DeviceType::CUDA,
                      [make = *static_cast<const BackendFactory*>(factory)](const GroupDescription& group) {
                        set_nccl_environment(group.loopback);

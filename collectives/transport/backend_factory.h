@@ -1,4 +1,4 @@
-// The registered backends, by name (backend/backend.h).
+// Finds the registered backends by name (backend/backend.h).
 #pragma once
 #include <string>
 
@@ -10,15 +10,15 @@ struct BackendEntry {
   c10::DeviceType device = c10::DeviceType::CPU;
   BackendFactory factory;
 };
-/// Throws ArgumentError for a name that is not registered, with the names that are. "nccl" is looked for in the plug-in
+/// Throws ArgumentError, with the names that are registered, for one that is not. "nccl" is looked for in the plug-in
 /// for GPUs, which is loaded in a process that has LibTorch's CUDA half.
 const BackendEntry& find_backend(const std::string& name);
 bool has_backend(const std::string& name);
 
-/// Registers "nccl" with the plug-in for GPUs. Returns why that can't be done; empty: it is.
+/// Registers "nccl" with the plug-in for GPUs. Returns why that can't be done, or an empty text.
 std::string register_nccl_of_plugin();
 
-/// "gloo_cuda": the name of Gloo for tensors of that device, whose values go through host memory (staged_backend.h).
+/// Returns "gloo_cuda": Gloo for tensors of that device, whose values go through host memory (staged_backend.h).
 std::string staged_gloo(c10::DeviceType device);
 
 }  // namespace lockstep::dist

@@ -13,7 +13,7 @@ namespace lockstep::dist {
 namespace {
 constexpr const char* kPlugin = "liblockstep_cuda.so";
 
-/// Empty where there is none.
+/// Returns an empty path where there is none.
 std::filesystem::path plugin_path() {
   if (const char* named = std::getenv("LOCKSTEP_PLUGIN"); named && *named) return named;
   Dl_info info = {};
@@ -29,8 +29,8 @@ DevicePlugin load() {
     return DevicePlugin{!path.empty(), nullptr, nullptr, std::move(problem)};
   };
   if (path.empty()) return without(fmt::format("this build has none ({} is missing beside the library)", kPlugin));
-  // Lazily: what it needs of libtorch_cuda.so is bound when NCCL is asked for. A LibTorch without CUDA lacks that, and
-  // Python's `import torch` keeps it to itself.
+  // The loading is lazy: what the plug-in needs of libtorch_cuda.so is bound when NCCL is asked for. A LibTorch without
+  // CUDA lacks that, and Python's `import torch` keeps it to itself.
   void* const library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (!library) {
     const char* text = ::dlerror();

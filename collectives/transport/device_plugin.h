@@ -1,5 +1,4 @@
-// The plug-in for GPUs, liblockstep_cuda.so, as this library finds it: beside itself, or where LOCKSTEP_PLUGIN names
-// it.
+// Finds the plug-in for GPUs, liblockstep_cuda.so, beside this library or where LOCKSTEP_PLUGIN names it.
 #pragma once
 #include <string>
 
@@ -14,7 +13,7 @@ struct DevicePlugin {
   std::string problem;
 };
 
-/// Loaded at the first call, and never closed: its kernels are registered with the CUDA runtime. From any thread.
+/// The first call loads it. It is never closed: its kernels are registered with the CUDA runtime. From any thread.
 const DevicePlugin& device_plugin();
 
 /// Whether this process has LibTorch's CUDA half, so that it may have tensors on a GPU.

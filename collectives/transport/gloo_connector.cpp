@@ -50,8 +50,8 @@ std::map<uint64_t, std::string> listening_sockets() {
   return addresses;
 }
 
-/// The same without the interposer: the one socket that listens afterwards and did not before. Where another thread of
-/// the program has opened one as well, a new device is made.
+/// Does the same without the interposer: takes the one socket that listens afterwards and did not before. Where another
+/// thread of the program has opened one as well, a new device is made.
 ListeningDevice make_listening_device_by_comparison(bool loopback) {
   constexpr int kAttempts = 20;
   static std::mutex one_at_a_time;  // ranks that are threads of this process
@@ -102,8 +102,8 @@ class GlooConnector : public BackendConnector {
       std::lock_guard lock(mutex_);
       sockets_.hold_connections(listener_, others);
       if (interrupted_) sockets_.shut_down();
-      // A port may have changed hands before it was connected to. Those that were accepted are this user's where the
-      // interposer checks them before; here they are checked in any case.
+      // A port may have changed hands before it was connected to. The interposer checks those that were accepted
+      // before; here all are checked in any case.
       if (group_.loopback) sockets_.require_own_peers(fmt::format("a connection of group {}", group_.name));
     }
     // Nobody goes on before all are connected: a rank that is aborted at once would take the others' connecting down.

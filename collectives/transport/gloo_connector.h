@@ -1,5 +1,5 @@
-// Gloo over TCP, with what LibTorch's own Gloo lacks: a stuck collective can be freed (ProcessGroupGloo::abort does
-// nothing).
+// Gloo over TCP, in which a stuck collective can be freed. LibTorch's own Gloo can't do that (ProcessGroupGloo::abort
+// does nothing).
 #pragma once
 #include <memory>
 

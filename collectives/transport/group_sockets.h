@@ -1,4 +1,4 @@
-// The TCP sockets of one process group: found by their addresses, held so that they can be shut down from any thread.
+// Finds the TCP sockets of one process group by their addresses, and holds them so that any thread can shut them down.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -16,21 +16,21 @@ struct TcpSocket {
   bool listening = false;
 };
 
-/// Every TCP socket that is open in this process now.
+/// Returns every TCP socket that is open in this process now.
 std::vector<TcpSocket> open_tcp_sockets();
 
-/// What is known of one TCP socket.
+/// Returns what is known of one TCP socket.
 TcpSocket describe_tcp_socket(int fd);
 
-/// The address that the socket `fd` has here; empty where it has none.
+/// Returns the address that the socket `fd` has here; empty where it has none.
 std::string local_address(int fd);
 
-/// The kernel's number for the socket `fd`, which no other socket ever gets; 0 where `fd` is no socket. A descriptor's
-/// number is used again once it is closed.
+/// Returns the kernel's number for the socket `fd`, which no other socket ever gets, or 0 where `fd` is no socket. A
+/// descriptor's number is used again once it is closed.
 uint64_t socket_cookie(int fd);
 
-/// Duplicates of sockets. The owner of the originals may close them at any time: a descriptor number that is used again
-/// for something else is never touched.
+/// Holds duplicates of sockets. The owner of the originals may close them at any time: a descriptor number that is used
+/// again for something else is never touched.
 class HeldSockets {
  public:
   HeldSockets() = default;
@@ -57,7 +57,7 @@ class HeldSockets {
   /// Ends the connections: reads and writes on both sides fail from now on.
   void shut_down() noexcept;
   size_t size() const { return fds_.size(); }
-  /// The duplicates.
+  /// Returns the duplicates.
   const std::vector<int>& descriptors() const { return fds_; }
 
  private:
@@ -69,8 +69,8 @@ class HeldSockets {
 /// From now on, and until forget_writes, a write into a closed connection from `local` sets `lost` and counts as done.
 void watch_writes(const std::string& local, const std::shared_ptr<std::atomic<bool>>& lost);
 void forget_writes(const std::string& local, const std::shared_ptr<std::atomic<bool>>& lost);
-/// The hook of writev(), after a write into `fd` failed because the connection is closed: true where that counts as
-/// done.
+/// The hook of writev() calls it after a write into `fd` failed because the connection is closed. Returns whether that
+/// counts as done.
 bool count_write_as_done(int fd);
 
 }  // namespace lockstep::dist

@@ -9,7 +9,7 @@
 #include "collectives/transport/own_accepts.h"
 #include "collectives/transport/thread_sockets.h"
 
-/// Null in a program without liblockstep_interpose.
+/// Is null in a program without liblockstep_interpose.
 extern "C" [[gnu::weak]] void lockstep_interpose_set_hooks(const lockstep::interpose::Hooks* hooks) noexcept;
 
 namespace lockstep::dist {

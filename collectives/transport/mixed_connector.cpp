@@ -116,7 +116,7 @@ class MixedConnector : public BackendConnector {
   }
 
   void interrupt() noexcept override {
-    // The device's first: a peer that sees Gloo's connections end aborts its own communicators.
+    // The device's part comes first: a peer that sees Gloo's connections end aborts its own communicators.
     for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->connector->interrupt();
   }
 
@@ -148,7 +148,7 @@ class MixedConnector : public BackendConnector {
     std::unique_ptr<BackendConnector> connector;
   };
 
-  /// On the watch's thread, and once on that of connect().
+  /// Runs on the watch's thread, and once on that of connect().
   void connection_ended() {
     peer_left_ = true;
     if (connecting_) {

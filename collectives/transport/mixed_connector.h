@@ -1,6 +1,6 @@
-// Groups with a transport for tensors on a device: that one, and Gloo beside it. Gloo takes the CPU tensors where the
-// group has a backend for those. In any case its connections tell each rank when a peer leaves the group, which NCCL
-// does not: a kernel that waits for a peer on the same machine never ends.
+// Makes groups with a transport for tensors on a device, and Gloo beside it. Gloo takes the CPU tensors where the group
+// has a backend for those. Its connections always tell each rank when a peer leaves the group, which NCCL does not: a
+// kernel that waits for a peer on the same machine never ends.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace lockstep::dist {
 
-/// The backends of one group, by the name of their part. Has no collectives itself.
+/// Holds the backends of one group, by the name of their part. Has no collectives itself.
 class MixedBackend : public c10d::Backend {
  public:
   struct Part {
@@ -27,10 +27,10 @@ class MixedBackend : public c10d::Backend {
   const std::vector<Part> parts_;
 };
 
-/// Of `transport`: the part of that name; itself where it has no parts.
+/// Returns the part of that name of `transport`, or `transport` itself where it has no parts.
 c10d::Backend& backend_of_part(c10d::Backend& transport, const std::string& backend);
 
-/// A connector of each part of `config` for one group and generation.
+/// Makes a connector of each part of `config` for one group and generation.
 std::unique_ptr<BackendConnector> make_connector(const BackendConfig& config, const GroupDescription& group);
 
 }  // namespace lockstep::dist

@@ -1,4 +1,4 @@
-// Hides LibTorch's warnings while it would warn of something that is done on purpose.
+// Hides LibTorch's warnings about something that is done on purpose.
 #pragma once
 
 namespace lockstep::dist {

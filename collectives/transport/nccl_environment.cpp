@@ -61,7 +61,7 @@ std::vector<NcclVariable> nccl_variables(bool loopback) {
 
 NcclEnvironment choose_nccl_environment(const std::function<const char*(const char*)>& lookup, bool loopback) {
   NcclEnvironment result;
-  // Read as c10d does.
+  // Compares as c10d does.
   if (const char* level = lookup("TORCH_DISTRIBUTED_DEBUG"); level && ::strcasecmp(level, "DETAIL") == 0)
     result.notes.push_back(
         fmt::format("TORCH_DISTRIBUTED_DEBUG={} is kept as you set it (INFO will do): {}", level, kEndsProcess));

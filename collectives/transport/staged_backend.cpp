@@ -85,21 +85,21 @@ class StagedBackend : public c10d::Backend {
   std::thread thread_;
 };
 
-/// The host's tensors of one collective. Copies to the host are queued here; the destructor of a Staging that was not
-/// run leaves nothing behind.
+/// Holds the host's tensors of one collective. Copies to the host are queued here; the destructor of a Staging that was
+/// not run leaves nothing behind.
 class StagedBackend::Staging {
  public:
   explicit Staging(StagedBackend& backend) : backend_(backend) {}
 
-  /// What Gloo reads in place of `tensor`.
+  /// Returns what Gloo reads in place of `tensor`.
   at::Tensor read(const at::Tensor& tensor) { return tensor.is_cpu() ? tensor : copied(tensor); }
-  /// What it writes to.
+  /// Returns what Gloo writes to.
   at::Tensor write(const at::Tensor& tensor) {
     const at::Tensor host = tensor.is_cpu() ? tensor : host_for(tensor);
     results_.emplace_back(tensor, host);
     return host;
   }
-  /// What it reads and writes to.
+  /// Returns what Gloo reads and writes to.
   at::Tensor update(const at::Tensor& tensor) {
     const at::Tensor host = read(tensor);
     results_.emplace_back(tensor, host);

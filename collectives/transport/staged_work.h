@@ -18,7 +18,7 @@
 
 namespace lockstep::dist {
 
-/// Errors of waiting for a peer, as Gloo's are.
+/// StagedError is thrown for waiting for a peer, as Gloo's errors are.
 struct StagedError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -32,13 +32,13 @@ struct BelowAutograd {
 
 class StagedWork;
 
-/// The works that are not done. Shared with what interrupts them, from any thread.
+/// Holds the works that are not done. It is shared with what interrupts them, from any thread.
 class StagedWorks {
  public:
-  /// False: interrupted, and the work has failed.
+  /// Returns false where works were interrupted and this one has failed.
   bool add(const c10::intrusive_ptr<StagedWork>& work);
   void remove(const StagedWork* work);
-  /// Lets all works fail, those of now and those to come, also while a stream has yet to reach their inputs.
+  /// Lets all works fail, present and future ones, also while a stream has yet to reach their inputs.
   void interrupt() noexcept;
 
  private:
@@ -47,12 +47,12 @@ class StagedWorks {
   std::map<const StagedWork*, c10::weak_intrusive_ptr<StagedWork>> works_;
 };
 
-/// One collective: with Gloo's work when that has been issued, done when the copies of its results are queued.
+/// The work of one collective. Has Gloo's work once it is issued; done when the copies of its results are queued.
 class StagedWork : public c10d::Work {
  public:
   using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;  // to, from
 
-  /// `stream`: on which results are copied back; none without tensors of a device.
+  /// `stream` is where results are copied back; none without tensors of a device.
   StagedWork(c10d::OpType type, std::shared_ptr<StagedWorks> works, std::optional<c10::Stream> stream, Copies results)
       : c10d::Work(-1, type),
         works_(std::move(works)),
@@ -73,16 +73,16 @@ class StagedWork : public c10d::Work {
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
 
-  /// Gloo has it. Null: it is done.
+  /// Gloo has `work`; null where it is done.
   void issued(c10::intrusive_ptr<c10d::Work> work);
 
   void fail(std::exception_ptr error);
-  /// The first part of fail(), without what the program has hung onto the future. False: it is done, or has failed.
+  /// The first part of fail(), without callbacks on the future. Returns false where the work is done or has failed.
   bool free_waiters(std::exception_ptr error);
   void set_future_error(std::exception_ptr error) { future_->setError(std::move(error)); }
 
  private:
-  /// True once.
+  /// Returns true once.
   bool settle();
 
   void block_current_stream();

@@ -17,18 +17,18 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 
 class StoreConnection {
  public:
-  /// To where `store` is. Nothing is connected yet.
+  /// Prepares a connection to where `store` is. Nothing is connected yet.
   explicit StoreConnection(Store store, bool own_user_only = false);
   StoreConnection(const StoreConnection&) = delete;
   StoreConnection& operator=(const StoreConnection&) = delete;
 
   /// Connects; ends within `at_most`, and at once when the store is gone or interrupt() is called. Throws Error saying
-  /// which. With `own_user_only`: also where a process of another user has the store's port.
+  /// which, and with `own_user_only` also where a process of another user has the store's port.
   void connect(std::chrono::milliseconds at_most);
-  /// After connect().
+  /// Needs connect().
   const Store& store() const { return store_; }
-  /// The call that is under way on store(), or in connect(), throws, and so do all that follow. From any thread,
-  /// returns at once.
+  /// Makes the call that is under way on store(), or in connect(), throw, and all that follow. From any thread, returns
+  /// at once.
   void interrupt() noexcept;
 
  private:
@@ -42,7 +42,7 @@ class StoreConnection {
   HeldSockets sockets_;
   ThreadSockets* connecting_ = nullptr;  // while connect() is under way
   std::optional<MutedWarnings> muted_;  // from interrupt() on
-  // Read by the waits of an AbortableStore.
+  // The waits of an AbortableStore read it.
   const std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
 };
 

@@ -1,5 +1,5 @@
-// Order between the streams of devices, for tensors of any device. On the CPU, where work is done when a call returns,
-// these do nothing.
+// Orders work between the streams of devices, for tensors of any device. On the CPU, where work is done when a call
+// returns, these functions do nothing.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
@@ -17,8 +17,8 @@ inline c10::Stream current_stream_of(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-/// `tensor` is used on the current stream of its device: when it is freed, its memory is not reused before that work
-/// is done. For memory that comes from another stream.
+/// Marks that the current stream of its device uses `tensor`, whose memory comes from another stream: when it is freed,
+/// its memory is not reused before that work is done.
 inline void record_use_on_current_stream(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_cpu() || !tensor.has_storage()) return;
   const c10::impl::VirtualGuardImpl guard(tensor.device().type());
@@ -26,7 +26,7 @@ inline void record_use_on_current_stream(const at::Tensor& tensor) {
 }
 
 /// Ends an event on any thread. c10 makes the thread's device current again afterwards, and on a thread that has not
-/// used one that makes a context of some 0.5 GB on GPU 0; a guard, with the event's device current, does not.
+/// used one that makes a context of some 0.5 GB on GPU 0. A guard with the event's device current avoids it.
 struct EndEvent {
   void operator()(c10::Event* event) const {
     const c10::OptionalDeviceGuard guard(event->was_marked_for_recording() ? std::optional(event->device())
@@ -36,18 +36,18 @@ struct EndEvent {
 };
 using EventPtr = std::unique_ptr<c10::Event, EndEvent>;
 
-/// An event on `stream`, as it is now.
+/// Records an event on `stream`, as it is now.
 inline EventPtr record_event(c10::Stream stream) {
   EventPtr event(new c10::Event(stream.device_type()));
   event->record(stream);
   return event;
 }
 
-/// What is queued so far on the current streams of some devices.
+/// A point in what is queued so far on the current streams of some devices.
 class StreamPoint {
  public:
   StreamPoint() = default;
-  /// The devices of `tensors`.
+  /// Takes the devices of `tensors`.
   explicit StreamPoint(at::TensorList tensors) {
     for (const at::Tensor& each : tensors) {
       if (!each.defined() || each.is_cpu() || each.is_meta() || has(each.device())) continue;
@@ -55,7 +55,7 @@ class StreamPoint {
     }
   }
 
-  /// What is queued later on the current streams of the same devices runs after it. The host does not wait.
+  /// Makes what is queued later on the current streams of the same devices run after it. The host does not wait.
   void wait_on_current_streams() const {
     for (const EventPtr& each : events_) {
       const c10::Stream current = current_stream_of(each->device());

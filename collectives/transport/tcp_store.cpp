@@ -62,7 +62,7 @@ TcpStore make_store(const std::string& host, int port, int listener, std::chrono
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
-/// The address of a listening socket, as text, and its port.
+/// Returns the address of a listening socket, as text, and its port.
 std::pair<std::string, int> address_of(int listener) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;

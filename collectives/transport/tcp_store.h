@@ -1,4 +1,4 @@
-// A TCPStore by its address. c10d's own server listens on every interface of the machine; these listen on one address.
+// Serves and connects a TCPStore on one address. c10d's own server listens on every interface of the machine.
 #pragma once
 #include <chrono>
 #include <string>
@@ -20,7 +20,7 @@ bool is_loopback(const std::string& host);
 TcpStore serve_store(const std::string& host, int port, std::chrono::milliseconds timeout = std::chrono::minutes(5),
                      bool own_user_only = false);
 
-/// The same on a socket that listens already; takes it over.
+/// Does the same on a socket that listens already; takes it over.
 TcpStore serve_store(int listener, std::chrono::milliseconds timeout = std::chrono::minutes(5),
                      bool own_user_only = false);
 

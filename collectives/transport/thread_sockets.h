@@ -1,5 +1,5 @@
-// Which sockets a library opened for one call. c10d and Gloo give out no descriptors; comparing all open sockets before
-// and after the call would include those of other threads.
+// Notes which sockets a library opened for one call. c10d and Gloo give out no descriptors; comparing all open sockets
+// before and after the call would include those of other threads.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace lockstep::dist {
 
-/// While one lives, the TCP sockets that its thread connects and listens on are noted. Not nested.
+/// While one lives, it notes the TCP sockets that its thread connects and listens on. Not nested.
 class ThreadSockets {
  public:
   ThreadSockets();
@@ -23,25 +23,25 @@ class ThreadSockets {
   ThreadSockets(const ThreadSockets&) = delete;
   ThreadSockets& operator=(const ThreadSockets&) = delete;
 
-  /// Those noted so far that are still open and connected, or listening.
+  /// Returns those noted so far that are still open and connected, or listening.
   std::vector<TcpSocket> open() const;
 
-  /// Sockets on which the thread listens from now on accept connections of this user only (own_accepts.h).
+  /// Makes sockets on which the thread listens from now on accept connections of this user only (own_accepts.h).
   void accept_own_user_only() { own_user_only_ = true; }
 
-  /// Each address is tried once from now on, until `deadline` or interrupt(). A failure throws Error with the reason,
-  /// out of connect() and through the library that called it: after an error of the system c10d tries again until its
-  /// own limit, since its server may not have started yet. `one_address`: there is no other to try.
+  /// Lets each address be tried once from now on, until `deadline` or interrupt(). A failure throws Error with the
+  /// reason, out of connect() and through the library that called it: after an error of the system c10d tries again
+  /// until its own limit, since its server may not have started yet. `one_address` says that there is no other to try.
   void connect_once(std::chrono::steady_clock::time_point deadline, bool one_address);
-  /// What the thread connects from now on has to answer by `deadline`: a receive that waits longer fails with EAGAIN.
-  /// c10d sends a first message on a new connection and waits for the answer without a limit. Ends with this object.
+  /// Lets a receive on what the thread connects from now on fail with EAGAIN when it waits beyond `deadline`. c10d
+  /// sends a first message on a new connection and waits for the answer without a limit. Ends with this object.
   void limit_receives(std::chrono::steady_clock::time_point deadline);
-  /// Why the first connection failed since connect_once(); empty where none has.
+  /// Returns why the first connection failed since connect_once(); empty where none has.
   std::string failure() const;
-  /// From any thread, at once: ends connecting, now and later, and shuts what is connected.
+  /// Ends connecting at once, now and later, and shuts what is connected. From any thread.
   void interrupt() noexcept;
 
-  // What stands in front of the C library's functions (interposed.cpp). `real` calls the C library's.
+  // These stand in front of the C library's functions (interposed.cpp). `real` calls the C library's.
   static ThreadSockets* of_this_thread();
   int connect(int fd, const std::string& address, const std::function<int()>& real);
   int listen(int fd, const std::function<int()>& real);

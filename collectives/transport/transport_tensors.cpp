@@ -7,7 +7,7 @@
 namespace lockstep::dist {
 
 namespace {
-/// Its memory is its elements, in order.
+/// Whether its memory is its elements, in order.
 bool is_plain(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
 
 at::Tensor plain_copy(const at::Tensor& tensor) { return tensor.resolve_conj().resolve_neg().contiguous(); }

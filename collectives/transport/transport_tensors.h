@@ -1,5 +1,5 @@
-// Tensors as a transport takes them: dense, contiguous, of a dtype that it knows. A caller's tensor that is not is
-// replaced by a view of it, or by a copy; results are copied back when the transport is done.
+// Prepares tensors for a transport, which takes them dense, contiguous, and of a dtype that it knows. A caller's tensor
+// that is not is replaced by a view of it, or by a copy; results are copied back when the transport is done.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -12,25 +12,25 @@
 
 namespace lockstep::dist {
 
-/// Whether Gloo has that dtype; it has no complex ones, which are passed as pairs of real numbers.
+/// Whether Gloo has that dtype. It has no complex ones, which are passed as pairs of real numbers.
 bool transport_knows(at::ScalarType type);
-/// The same of ProcessGroupNCCL.
+/// Whether ProcessGroupNCCL has that dtype.
 bool nccl_knows(at::ScalarType type);
 
-/// Who takes the tensors. On a device, Gloo copies them to the host itself.
+/// Names who takes the tensors. On a device, Gloo copies them to the host itself.
 enum class Wire { gloo, nccl };
 
-/// Tensors of one collective. They must have been checked (check_tensor), and gradient mode must be off.
+/// The tensors of one collective. They must have been checked (check_tensor), and gradient mode must be off.
 class TransportTensors {
  public:
   explicit TransportTensors(Wire wire = Wire::gloo) : wire_(wire) {}
 
-  /// What the transport reads in place of `tensor`. Shapes: as the caller's, but complex numbers have one dimension
-  /// more, and dtypes that the transport does not know are bytes along the last dimension.
+  /// Returns what the transport reads in place of `tensor`. Shapes are the caller's, except that complex numbers have
+  /// one dimension more, and dtypes that the transport does not know are bytes along the last dimension.
   at::Tensor read(const at::Tensor& tensor);
-  /// What it writes to, without reading it.
+  /// Returns what the transport writes to, without reading it.
   at::Tensor write(const at::Tensor& tensor);
-  /// What it reads and writes to.
+  /// Returns what the transport reads and writes to.
   at::Tensor update(const at::Tensor& tensor);
   std::vector<at::Tensor> read(const std::vector<at::Tensor>& tensors);
   std::vector<at::Tensor> write(const std::vector<at::Tensor>& tensors);
@@ -39,9 +39,9 @@ class TransportTensors {
   /// The transport writes `from`, a part of one buffer for several results, which belongs into `to`, one of write() or
   /// update().
   void unpack(const at::Tensor& to, const at::Tensor& from) { parts_.emplace_back(to, from); }
-  /// The same for all of `to`, which lie in `buffer` one after the other.
+  /// Does the same for all of `to`, which lie in `buffer` one after the other.
   void unpack_all(const std::vector<at::Tensor>& to, const at::Tensor& buffer);
-  /// Unpacks and copies back; once, after the transport is done. Empty where there is nothing to do.
+  /// Returns what unpacks and copies back, to be called once when the transport is done; empty if nothing is to do.
   std::function<void()> finish() const;
 
  private:
@@ -52,7 +52,7 @@ class TransportTensors {
   Copies parts_, copies_;
 };
 
-/// Inference mode where `tensor` is one of it, which may be written to there only.
+/// Enters inference mode where `tensor` is one of it, which may be written to there only.
 class WritableGuard {
  public:
   explicit WritableGuard(const at::Tensor& tensor) {
@@ -64,9 +64,9 @@ class WritableGuard {
   std::optional<c10::InferenceMode> mode_;  // with `false` it would turn gradients on
 };
 
-/// In one dimension. `tensor`: contiguous.
+/// Returns a view in one dimension. `tensor` is contiguous.
 at::Tensor flat(const at::Tensor& tensor);
-/// All elements one after the other, in a new tensor. At least one tensor; all of one dtype.
+/// Returns all elements one after the other, in a new tensor. Needs one tensor or more, all of one dtype.
 at::Tensor packed(const std::vector<at::Tensor>& tensors);
 /// Whether the two may have bytes in common: whether the ranges from their first to their last byte overlap.
 bool may_share_memory(const at::Tensor& a, const at::Tensor& b);

@@ -1,4 +1,4 @@
-// The text of a transport's exception, without the stack trace and the source paths that LibTorch and Gloo put into it.
+// Takes the stack trace and the source paths that LibTorch and Gloo add out of the text of a transport's exception.
 #pragma once
 #include <exception>
 #include <string>

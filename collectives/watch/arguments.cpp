@@ -18,7 +18,7 @@ std::string dtype_of(const at::Tensor& tensor) { return dtype_name(static_cast<u
 
 std::string shape_of(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
 
-/// The dtype nearest to a tensor's that every transport reduces, as the user writes it.
+/// Returns the dtype nearest to a tensor's that every transport reduces, as the user writes it.
 const char* like_dtype(const at::Tensor& tensor) {
   if (tensor.is_complex()) return spelling::kComplex.text();
   return (at::isFloatingType(tensor.scalar_type()) ? spelling::kFloat : spelling::kInteger).text();
@@ -34,7 +34,7 @@ bool bitwise(const c10d::ReduceOp& op) {
 
 constexpr std::string_view kNccl = "nccl";
 
-/// What ProcessGroupNCCL refuses, or would reduce as bytes.
+/// Throws for what ProcessGroupNCCL refuses, or would reduce as bytes.
 void check_nccl_reduction(const char* function, const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const char* op_text = reduce_op_name(static_cast<uint8_t>(op.op_));
   const at::ScalarType type = c10::toRealValueType(tensor.scalar_type());

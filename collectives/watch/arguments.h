@@ -1,5 +1,5 @@
-// What is checked before anything is sent: by dist:: under the names of its arguments, and by the watched backend for
-// programs that call c10d itself. Every error names the function, the argument, and what to do.
+// Checks arguments before anything is sent: dist:: under the names of its own, and the watched backend for programs
+// that call c10d itself. Every error names the function, the argument, and what to do.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,50 +10,50 @@
 
 namespace lockstep::dist {
 
-/// What a collective does with a tensor.
+/// Says what a collective does with a tensor.
 enum class Use { read, write, update };
 
-/// Defined, dense, with memory, on a device that the group's backend takes. What is written to must not have one
-/// element in several places (expand).
+/// Checks that it is defined, dense, with memory, and on a device that the group's backend takes. What is written to
+/// must not have one element in several places (expand).
 void check_tensor(const char* function, const std::string& name, const at::Tensor& tensor,
                   const WatchedGroup::Identity& group, Use use);
 
-/// A sparse tensor that the backend can sum.
+/// Checks that it is a sparse tensor that the backend can sum.
 void check_sparse(const char* function, const std::string& name, const at::Tensor& tensor, const c10d::ReduceOp& op,
                   const WatchedGroup::Identity& group);
 
-/// The same dtype and shape as `like`.
+/// Checks that it has the dtype and shape of `like`.
 void check_like(const char* function, const std::string& name, const at::Tensor& tensor, const std::string& like_name,
                 const at::Tensor& like);
-/// The same dtype as `like`.
+/// Checks that it has the dtype of `like`.
 void check_dtype(const char* function, const std::string& name, const at::Tensor& tensor, const std::string& like_name,
                  const at::Tensor& like);
 
-/// `stacked` holds one tensor like `part` for each rank: that many elements, of the same dtype.
+/// Checks that `stacked` holds one tensor like `part` for each rank: that many elements, of the same dtype.
 void check_stacked(const char* function, const std::string& name, const at::Tensor& stacked,
                    const std::string& part_name, const at::Tensor& part, const WatchedGroup::Identity& group);
 
 void check_list_size(const char* function, const std::string& name, size_t size, size_t expected, const char* meaning);
 
-/// What is written to must not share memory: std::vector<Tensor>(n, t) holds one tensor n times.
+/// Checks that what is written to shares no memory: std::vector<Tensor>(n, t) holds one tensor n times.
 void check_distinct(const char* function, const std::string& name, const std::vector<at::Tensor>& list);
 
-/// That the backend can reduce tensors of this dtype by `op`. Throws ArgumentError.
+/// Checks that the backend can reduce tensors of this dtype by `op`. Throws ArgumentError.
 void check_reduction(const char* function, const at::Tensor& tensor, const c10d::ReduceOp& op,
                      const WatchedGroup::Identity& group);
 
-/// Split sizes of all_to_all_single: one for each rank, which add up to the rows; or none, and rows that ranks can
-/// share.
+/// Checks the split sizes of all_to_all_single: one for each rank, which add up to the rows; or none, and rows that
+/// ranks can share.
 void check_splits(const char* function, const std::string& name, const at::Tensor& tensor,
                   const std::vector<int64_t>& splits, size_t size);
 
-/// Tags of send and recv, which are not negative.
+/// Checks a tag of send and recv, which is not negative.
 void check_tag(const char* function, int tag);
 
-/// A time limit, which is not negative.
+/// Checks a time limit, which is not negative.
 void check_limit(const char* function, const char* name, std::chrono::milliseconds limit);
 
-/// "tensor_list[1]"
+/// Returns "tensor_list[1]".
 std::string element(const std::string& list, size_t index);
 
 }  // namespace lockstep::dist

@@ -1,5 +1,5 @@
-// The arguments of a collective that a program calls on c10d itself: checked here under c10d's names for them. Calls
-// through dist:: have been checked before, under the names that dist:: gives them.
+// Checks the arguments of a collective that a program calls on c10d itself, under c10d's names for them. Calls through
+// dist:: have been checked before, under the names that dist:: gives them.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,14 +17,14 @@ class CallChecks {
   CallChecks(CollectiveOp op, const WatchedGroup::Identity& group) : function_(op_name(op)), group_(group) {}
 
   void tensor(const std::string& name, const at::Tensor& tensor, Use use) const;
-  /// At least one tensor, all of which are checked.
+  /// Checks that there is at least one tensor, and each tensor.
   void list(const std::string& name, const Tensors& tensors, Use use) const;
-  /// A list with a tensor for each rank of the group, each with the dtype and shape of `like`.
+  /// Checks a list with a tensor for each rank of the group, each with the dtype and shape of `like`.
   void list_of_ranks(const std::string& name, const Tensors& tensors, Use use, const std::string& like_name,
                      const at::Tensor& like) const;
-  /// A list with one element.
+  /// Checks that a list has one element.
   void one(const std::string& name, size_t size) const;
-  /// Outer lists of gather and scatter: one element on the root, none elsewhere.
+  /// Checks outer lists of gather and scatter: one element on the root, none elsewhere.
   void one_on_root(const std::string& name, size_t size, bool is_root) const;
   void size(const std::string& name, size_t size, size_t expected, const char* meaning) const;
   void size_of_group(const std::string& name, size_t size,
@@ -34,7 +34,7 @@ class CallChecks {
   void same_dtype(const std::string& name, const Tensors& tensors, const at::Tensor& like) const;
   void stacked(const std::string& name, const at::Tensor& stacked, const std::string& part_name,
                const at::Tensor& part) const;
-  /// stacked() of the elements of two lists.
+  /// Calls stacked() for the elements of two lists.
   void all_stacked(const std::string& name, const Tensors& stacked, const std::string& part_name,
                    const Tensors& parts) const;
   void reduction(const at::Tensor& tensor, const c10d::ReduceOp& op) const;

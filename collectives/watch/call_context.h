@@ -1,6 +1,6 @@
-// The caller of a collective: set by the functions of dist:: (and by DistributedDataParallel) around a call into c10d,
-// and read by the watched backend when it logs the collective. Where there is one, the arguments have been checked. One
-// per thread; nests.
+// Says who called a collective. The functions of dist:: (and of DistributedDataParallel) set it around a call into
+// c10d, and the watched backend reads it when it logs the collective. Where there is one, the arguments have been
+// checked. Each thread has its own; contexts nest.
 #pragma once
 #include <ATen/core/grad_mode.h>
 
@@ -10,8 +10,8 @@ namespace lockstep::dist {
 
 class CallContext {
  public:
-  /// `site`: return address in the caller's code; the outermost context's counts. `waits`: the caller waits for a send
-  /// or recv at once, which c10d does not pass on.
+  /// `site` is the return address in the caller's code; the outermost context's counts. `waits`: the caller waits for a
+  /// send or recv at once, which c10d does not pass on.
   explicit CallContext(const void* site, bool waits = false)
       : site_(current_ && current_->site_ ? current_->site_ : reinterpret_cast<uint64_t>(site)),
         waits_(waits),

@@ -13,7 +13,7 @@ namespace {
 std::mutex place_mutex;
 PlaceOf place_function;
 
-/// Empty where the line is not known here.
+/// Returns an empty text where the line is not known here.
 std::string place_of(const CollectiveRecord& record, const CollectiveLogReader& here) {
   if (const std::string place = record.place.str(); !place.empty()) return place;
   PlaceOf function;
@@ -41,7 +41,7 @@ CollectiveMismatch make_mismatch(const std::string& group, int64_t seq, const st
     if (camp == camps.end()) camp = camps.insert(camps.end(), Camp{{}, &call.record, &call.recent});
     camp->ranks.insert(rank);
   }
-  // The smallest camp first: it is the one to look at.
+  // The smallest camp comes first: it is the one to look at.
   std::stable_sort(camps.begin(), camps.end(),
                    [](const Camp& a, const Camp& b) { return a.ranks.size() < b.ranks.size(); });
   const Camp& smallest = camps.front();

@@ -16,8 +16,8 @@ Completion::Completion(c10::intrusive_ptr<c10d::Work> work, std::chrono::millise
     } catch (...) {  // is everyone's who asks
       error = std::current_exception();
     }
-    // The last reference to a tensor of Python takes the interpreter's lock. The program may end as soon as it is told,
-    // and Python ends a thread that asks for its lock then, which unwinds C++ up to std::terminate.
+    // The last reference to a tensor of Python takes the interpreter's lock. The program may end as soon as the state
+    // is done, and Python then ends a thread that asks for its lock, which unwinds C++ up to std::terminate.
     work.reset();
     {
       std::lock_guard lock(state->mutex);

@@ -1,5 +1,5 @@
-// Work of a transport that can only be waited for (Gloo's send and recv). A thread waits for it, so that other threads
-// can ask whether it is done, wait with a limit, and be called when it is done.
+// Makes work of a transport that can only be waited for (Gloo's send and recv) like other work. A thread waits for it,
+// so that other threads can ask whether it is done, wait with a limit, and be called when it is done.
 #pragma once
 #include <ATen/core/ivalue.h>
 
@@ -14,15 +14,15 @@ namespace lockstep::dist {
 
 class Completion {
  public:
-  /// Nobody else may wait for `work` from now on. `limit`: of the wait. The thread may outlive this object.
+  /// Nobody else may wait for `work` from now on, and that for `limit` at most. The thread may outlive this object.
   Completion(c10::intrusive_ptr<c10d::Work> work, std::chrono::milliseconds limit);
 
   bool done() const;
-  /// False when it is not done after `limit`; zero: none.
+  /// Returns false when it is not done after `limit`; zero means no limit.
   bool wait(std::chrono::milliseconds limit) const;
-  /// What went wrong; null while it is not done, and where nothing did.
+  /// Returns what went wrong; null while it is not done, and where nothing did.
   std::exception_ptr error() const;
-  /// Of an empty list of tensors; has the error, where there is one.
+  /// Holds an empty list of tensors, or the error where there is one.
   const c10::intrusive_ptr<c10::ivalue::Future>& future() const { return state_->future; }
 
  private:

@@ -1,5 +1,5 @@
-// When the collectives of a group ran on a device, by the device's own clock. The collective log has the host's times:
-// on a device they say when work was queued.
+// Records when the collectives of a group ran on a device, by the device's own clock. The collective log has the host's
+// times: on a device they say when work was queued.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -16,7 +16,7 @@
 
 namespace lockstep::dist {
 
-/// Its events can be asked for times when the device has reached them.
+/// The events of a span can be asked for times when the device has reached them.
 struct DeviceSpan {
   int64_t seq = 0;  // in the group
   c10::Event queued;  // on the caller's stream, before the collective: its inputs are there
@@ -34,12 +34,12 @@ class DeviceSpans {
   void turn_on() { ++users_; }
   void turn_off() { --users_; }
 
-  /// Before the transport gets the collective. Null: it is off, or `tensors` are on the CPU.
+  /// Called before the transport gets the collective. Null where it is off, or `tensors` are on the CPU.
   std::shared_ptr<DeviceSpan> begin(int64_t seq, at::TensorList tensors);
-  /// With the transport's work. `owner` keeps this object until the work is done.
+  /// Called with the transport's work. `owner` keeps this object until the work is done.
   void end(std::shared_ptr<DeviceSpan> span, c10d::Work& work, std::shared_ptr<const void> owner);
 
-  /// Those that are done on the host's side, oldest first.
+  /// Returns those that are done on the host's side, oldest first.
   std::vector<std::shared_ptr<const DeviceSpan>> all() const;
 
  private:

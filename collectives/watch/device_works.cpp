@@ -11,7 +11,7 @@ namespace lockstep::dist {
 namespace {
 using Future = c10::intrusive_ptr<c10::ivalue::Future>;
 
-/// The future that is complete when the device is done; that of getFuture() is complete as soon as the work is queued.
+/// Returns the future that is complete when the device is done; getFuture()'s is complete once the work is queued.
 Future result_of(c10d::Work& work) {
   try {
     return work.getFutureResult();

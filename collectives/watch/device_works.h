@@ -1,5 +1,5 @@
-// Operations of one group on a device's stream: the host has queued them and goes on. They are reported as done, or as
-// failed, by the transport's own thread; those that an abort has cut off are kept for the rank to throw.
+// Holds the operations of one group on a device's stream: the host has queued them and goes on. The transport's own
+// thread reports them as done or as failed; those that an abort has cut off are kept for the rank to throw.
 #pragma once
 #include <atomic>
 #include <exception>
@@ -13,7 +13,7 @@
 
 namespace lockstep::dist {
 
-/// How an operation on a device ended: WorkResult of c10d, and `cut` where the group was aborted before its end.
+/// How an operation on a device ended, as WorkResult of c10d. `cut`: the group was aborted before its end.
 enum class DeviceEnd { pending, done, timeout, error, cut };
 
 struct DeviceOperation {
@@ -30,21 +30,21 @@ struct DeviceOperation {
 
 class DeviceWorks : public std::enable_shared_from_this<DeviceWorks> {
  public:
-  /// `ended`: called once for each operation that is done or has failed, and was not cut; from any thread.
+  /// `ended` is called once for each operation that is done or has failed, and was not cut; from any thread.
   using Ended = std::function<void(const DeviceOperation& operation, DeviceEnd end)>;
   explicit DeviceWorks(Ended ended) : ended_(std::move(ended)) {}
 
   std::shared_ptr<DeviceOperation> add(std::vector<Entered> entered, const c10::intrusive_ptr<c10d::Work>& work);
-  /// Asks the device which operations are done by now, of those whose work is still held. By the rank's own thread: it
-  /// may wait for a lock of the driver.
+  /// Asks the device which operations are done by now, of those whose work is still held. It may wait for a lock of the
+  /// driver. By the rank's own thread.
   void refresh();
   /// Whether an operation has neither ended nor been cut off.
   bool pending() const;
-  /// The results of what is not known to be done mean nothing from now on. Returns those operations. From any thread.
+  /// Cuts off all that is not known to be done: its results mean nothing from now on. Returns it. From any thread.
   std::vector<std::shared_ptr<DeviceOperation>> cut();
-  /// Nothing is reported any more.
+  /// Ends all reports.
   void close();
-  /// What was cut off or has failed since the last call; the oldest first.
+  /// Returns what was cut off or has failed since the last call, the oldest first.
   std::vector<std::shared_ptr<DeviceOperation>> take_failed();
 
  private:

@@ -1,4 +1,4 @@
-// A collective that was entered: its number in the log and in the group's sequence.
+// A collective that was entered has a number in the log and one in the group's sequence.
 #pragma once
 #include <cstdint>
 

@@ -22,9 +22,9 @@ class HangWatch {
   void set_callback(Callback callback);
   void peer_left(int64_t cell, int rank, const std::map<std::string, int64_t>& progress);
 
-  /// Whether entered() has to be called: one load, so that it can be asked for every collective.
+  /// Whether entered() has to be called. It costs one load, so it can be asked for every collective.
   bool active() const { return active_.load(std::memory_order_seq_cst); }
-  /// This rank has just entered that collective.
+  /// This rank entered that collective just now.
   void entered(uint64_t entry);
 
  private:

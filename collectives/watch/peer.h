@@ -1,4 +1,4 @@
-// What a rank knows of another one: its process and, on the same machine, its collective log.
+// A peer is what a rank knows of another one: its process and, on the same machine, its collective log.
 #pragma once
 #include <sys/types.h>
 
@@ -19,7 +19,7 @@ struct Peer {
   std::shared_ptr<const LogMapping> log;  // null on another machine
 
   bool same_process() const;
-  /// False once the process is gone. On another machine, and for a rank that is a thread of this process: always true.
+  /// False once the process is gone. Always true on another machine, and for a rank that is a thread of this process.
   bool alive() const;
 };
 

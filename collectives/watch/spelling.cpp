@@ -11,7 +11,7 @@ std::atomic<Language> current{Language::cpp};
 
 bool in_python() { return language() == Language::python; }
 
-// Functions of inspect:: that the package for Python calls otherwise.
+// The package for Python calls these functions of inspect:: otherwise.
 constexpr std::array<Spelling, 6> kInspectors{{
     {"replay", "nan_trace"},
     {"end_nan_trace", "nan_trace"},

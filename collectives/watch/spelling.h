@@ -1,5 +1,5 @@
-// How messages spell what their reader types, in C++ or in Python. Findings and errors are written by code that both
-// languages call; it takes names from here instead of spelling them.
+// Spells in messages what their reader types, in C++ or in Python. Code that both languages call writes findings and
+// errors, and takes names from here instead of spelling them.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,21 +9,21 @@ namespace lockstep {
 
 enum class Language : uint8_t { cpp, python };
 
-/// The language of the program that reads the messages of this process: C++ until it is set. From any thread.
+/// Sets the language of the program that reads the messages of this process. It begins as C++. From any thread.
 void set_language(Language language);
 Language language();
 
-/// A function by its name in C++: "dist::all_reduce" or "torch.distributed.all_reduce".
+/// Returns a function by its name in C++: "dist::all_reduce" or "torch.distributed.all_reduce".
 std::string dist_name(std::string_view function);
-/// "inspect::watch_grads" or "lockstep.watch_grads". Names that differ are translated: "replay" is
+/// Returns "inspect::watch_grads" or "lockstep.watch_grads". Names that differ are translated: "replay" is
 /// "lockstep.nan_trace".
 std::string inspect_name(std::string_view function);
-/// "torch::empty_like" or "torch.empty_like".
+/// Returns "torch::empty_like" or "torch.empty_like".
 std::string torch_name(std::string_view function);
-/// An option of an inspector: "--batch-size N", as magics have it, or "batch_size=N".
+/// Returns an option of an inspector: "--batch-size N", as magics have it, or "batch_size=N".
 std::string option_text(std::string_view name, std::string_view value);
 
-/// What has no name in common.
+/// Has the spellings of what has no name in common.
 struct Spelling {
   const char* cpp;
   const char* python;

@@ -41,7 +41,7 @@ std::function<bool()> mark_stream(c10::Device device) {
     if (!stream || is_captured(stream->device())) return {};
     return [event = std::shared_ptr<c10::Event>(record_event(*stream))] { return event->query(); };
   } catch (const std::exception&) {
-    // No events on this device, or the device has failed. The collective itself reports the latter, in better words.
+    // This device has no events, or has failed. The collective itself reports the latter, in better words.
     return {};
   }
 }

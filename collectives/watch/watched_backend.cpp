@@ -35,7 +35,7 @@ void end_transport(c10::intrusive_ptr<c10d::Backend> transport, std::shared_ptr<
     try {
       if (connector) connector->close();
     } catch (const std::exception&) {
-      // A peer has left, or an error of the device: there is nothing to close properly any more.
+      // A peer has left, or the device has an error: there is nothing to close properly any more.
     }
     transport.reset();
     ended->set_value();
@@ -136,7 +136,7 @@ void WatchedBackend::check_message(const char* function, const Tensors& tensors,
 }
 
 namespace {
-/// Gloo can't receive messages of no bytes from any rank; so those have one.
+/// Gloo can't receive messages of no bytes from any rank, so such a message gets one byte.
 WatchedBackend::Tensors sendable(WatchedBackend::Tensors tensors) {
   if (tensors[0].numel() == 0) tensors[0] = at::zeros({1}, tensors[0].options().dtype(at::kByte));
   return tensors;

@@ -17,8 +17,8 @@ namespace lockstep::dist {
 
 enum class Use;
 
-/// Of startCoalescing. The transport gets the operations of its device at the end, one after the other in a group of its
-/// own: a call that throws before leaves no group open, in which all later operations would wait.
+/// The operations since startCoalescing. The transport gets those of its device at the end, one after the other in a
+/// group of its own: a call that throws before leaves no group open, in which all later operations would wait.
 struct OperationBatch {
   struct Operation {
     std::optional<c10::Stream> stream;  // that was the caller's current one
@@ -42,18 +42,18 @@ class WatchedBackend : public c10d::Backend {
 
   const std::shared_ptr<WatchedGroup>& group() const { return group_; }
 
-  /// Replaces the transport; null: there is none until the next call. Collectives in flight keep the old one's work.
+  /// Replaces the transport; null: none until the next call. Collectives in flight keep the old one's work.
   void set_transport(c10::intrusive_ptr<c10d::Backend> transport);
 
-  /// dist::new_group as a collective of the log: compared with what the peers call, nothing is sent.
+  /// Enters dist::new_group into the log as a collective: it is compared with what the peers call, and nothing is sent.
   Entered enter_new_group(const std::vector<int64_t>& ranks, uint64_t call_site);
 
-  /// Several operations of the transport that are one collective to the caller, the log and the other ranks. The
+  /// Runs several operations of the transport that are one collective to the caller, the log and the other ranks. The
   /// transport takes CPU tensors: it is Gloo's in a group with a transport for a device. `steps` runs on the calling
-  /// thread and waits for each; what it throws counts as the transport's error. `bytes`: that this rank sends.
+  /// thread and waits for each; what it throws counts as the transport's error. This rank sends `bytes`.
   using Steps = std::function<void(c10d::Backend& transport)>;
   void run_steps(CollectiveOp op, int group_root, int64_t bytes, const Steps& steps);
-  /// The same between two ranks; `peer` -1: any.
+  /// Does the same between two ranks; `peer` -1 is any.
   void run_steps_with(CollectiveOp op, int peer, int64_t bytes, const Steps& steps);
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
@@ -85,7 +85,7 @@ class WatchedBackend : public c10d::Backend {
 
   int64_t generation() const { return group_->generation(); }
 
-  // Questions and settings: the transport's.
+  // The transport answers these questions and takes these settings.
   const std::string getBackendName() const override { return group_->identity().backend.str(); }
   c10::intrusive_ptr<Options> getBackendOptions() override { return transport()->getBackendOptions(); }
   bool supportsCoalescing() const override { return transport()->supportsCoalescing(); }
@@ -110,7 +110,7 @@ class WatchedBackend : public c10d::Backend {
   void abort() override;
   void shutdown() override;
 
-  // A group made by the transport itself would not be watched, nor freed by abort: these throw, and name
+  // A group made by the transport itself would not be watched, nor freed by abort. These throw, and name
   // dist::new_group instead.
   bool supportsSplitting() const override { return false; }
   bool supportsShrinking() const override { return false; }
@@ -156,9 +156,9 @@ class WatchedBackend : public c10d::Backend {
  private:
   struct Call;  // what is logged and compared, and the tensors of the transport
 
-  /// That of the device where the group has several.
+  /// Returns the device's where the group has several.
   c10::intrusive_ptr<c10d::Backend> transport() const;
-  /// That of CPU tensors, which the others have beside them.
+  /// Returns that of CPU tensors, which the others have beside them.
   c10d::Backend& host_transport() const;
   const BackendConfig& config() const { return group_->identity().backend; }
   template <typename Issue>

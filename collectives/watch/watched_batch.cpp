@@ -1,5 +1,5 @@
-// Operations between startCoalescing and endCoalescing, as c10d has them for NCCL: sends and receives of a device begin
-// together, so that ranks that both send first do not wait for each other.
+// A batch is the operations between startCoalescing and endCoalescing, as c10d has them for NCCL: sends and receives of
+// a device begin together, so that ranks that both send first do not wait for each other.
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using c10d::OpType;
 using log_layout::EntryState;
 
 namespace {
-/// What a batch is to its caller where some of it is the host's: done when all is.
+/// The work of a batch some of which is the host's. It is done when all is.
 class BatchWork : public c10d::Work {
  public:
   explicit BatchWork(std::vector<WatchedBackend::WorkPtr> parts)

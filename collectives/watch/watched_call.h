@@ -24,8 +24,8 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
 }
 
 struct WatchedBackend::Call {
-  /// `described`: the caller's tensors that are compared between ranks. Without tensors the call belongs to the device
-  /// that the group has a backend for, and else to the CPU.
+  /// `described` has the caller's tensors that are compared between ranks. Without tensors the call belongs to the
+  /// device that the group has a backend for, and else to the CPU.
   Call(const BackendConfig& backend, CollectiveOp op, c10::ArrayRef<at::Tensor> described, int root = -1,
        std::optional<c10d::ReduceOp::RedOpType> reduce_op = {})
       : part(part_of(backend, described)), tensors(wire_of(part)) {
@@ -57,7 +57,7 @@ struct WatchedBackend::Call {
         fields.bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
       first = false;
     }
-    // Where tensors of one rank go one way, those of the others must not go another. Gloo has one way for all devices.
+    // Tensors of one rank must not go another way than those of the others. Gloo has one way for all devices.
     if (!on_gloo()) hash = mix(hash, static_cast<uint64_t>(part.device) + 1);
     fields.signature = mix(hash, described.size());
   }
@@ -73,7 +73,7 @@ struct WatchedBackend::Call {
   /// The transport queues the operation on a device, and the host goes on. Gloo's work on host memory is the host's.
   bool on_device() const { return part.device != c10::DeviceType::CPU && !on_gloo(); }
 
-  /// Operations whose shapes may differ between ranks: only operation and dtype are compared, and the splits pair by
+  /// Shapes may differ between ranks in these operations: only operation and dtype are compared, and the splits pair by
   /// pair.
   void compare_splits(const std::vector<int64_t>& inputs, const std::vector<int64_t>& outputs) {
     splits = inputs;
@@ -82,8 +82,8 @@ struct WatchedBackend::Call {
     fields.signature = mix(static_cast<uint64_t>(fields.op), fields.dtype);
   }
 
-  /// For Gloo, which has no AVG and reduces bools as bytes: AVG is SUM and a division of `reduced` by the group's size
-  /// at the end (integers: towards zero), SUM of bools is MAX, and PRODUCT of bools MIN. Changes `op`.
+  /// Adapts the call to Gloo, which has no AVG and reduces bools as bytes: AVG is SUM and a division of `reduced` by
+  /// the group's size at the end (integers: towards zero), SUM of bools is MAX, and PRODUCT of bools MIN. Changes `op`.
   void adapt(c10d::ReduceOp& op, const Tensors& reduced, int size) {
     if (op.op_ == c10d::ReduceOp::AVG) {
       op = c10d::ReduceOp(c10d::ReduceOp::SUM);
@@ -147,7 +147,7 @@ WatchedBackend::WorkPtr WatchedBackend::run(Call& call, c10d::OpType type, bool 
   return issue_entered(call, entered, type, async, lock, issue);
 }
 
-/// `lock`: of order_, held; released before anything is waited for. Null for an operation that a batch issues later.
+/// `lock` holds order_, and is released before anything is waited for. Null for an operation that a batch issues later.
 template <typename Issue>
 WatchedBackend::WorkPtr WatchedBackend::issue_entered(Call& call, const Entered& entered, c10d::OpType type,
                                                       bool reports, std::unique_lock<std::mutex>& lock, Issue&& issue) {
@@ -208,8 +208,8 @@ WatchedBackend::WorkPtr WatchedBackend::issue_entered(Call& call, const Entered&
   return work;
 }
 
-/// For transports on a device, which return no work for an operation that the caller is going to wait for: the host
-/// does not wait in either case.
+/// Transports on a device return no work for an operation that the caller is going to wait for. The host does not wait
+/// in either case.
 template <typename Options>
 Options with_work(Options options) {
   options.asyncOp = true;

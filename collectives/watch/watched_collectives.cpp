@@ -72,7 +72,7 @@ WatchedBackend::WorkPtr WatchedBackend::_allgather_base(at::Tensor& output, at::
              [=](Backend& b) mutable { return b._allgather_base(written, read, with_work(options)); });
 }
 
-// `outputs`: by rank, each like `inputs`.
+// `outputs` are by rank, each like `inputs`.
 WatchedBackend::WorkPtr WatchedBackend::all_gather_parts(Call& call, const Tensors& inputs, const TensorLists& outputs,
                                                          bool async) {
   at::Tensor sent = packed(call.tensors.read(inputs));
@@ -207,7 +207,7 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall_base(at::Tensor& output, at::Te
   Call call(config(), op, input);
   call.results = {output};
   at::Tensor written = flat(call.tensors.write(output)), read = flat(call.tensors.read(input));
-  // In elements of what is passed, so that rows of another width are seen, too.
+  // The count is in elements of what is passed, so that rows of another width are seen, too.
   const auto elements = [&](const at::Tensor& tensor, const at::Tensor& passed, const std::vector<int64_t>& splits) {
     if (splits.empty()) return std::vector<int64_t>(size, passed.numel() / static_cast<int64_t>(size));
     std::vector<int64_t> result = splits;

@@ -20,7 +20,7 @@ namespace {
 // How long the rank that saw a mismatch waits for the others to come to the same number, so that every rank's message
 // can name all calls; and how long a rank whose connection was closed waits for the death of a peer as its cause.
 constexpr auto kPatience = std::chrono::milliseconds(250);
-// Until a group that is closed shuts its connections, because a device has not ended this rank's collectives.
+// A group that is closed waits this long before it shuts connections on which a device still runs collectives.
 constexpr auto kDevicePatience = std::chrono::milliseconds(1500);
 constexpr size_t kTagCapacity = 1 << 16;  // of which sends and receives are counted
 
@@ -73,8 +73,8 @@ void WatchedGroup::prepare(std::shared_ptr<BackendConnector> new_connector) {
   std::swap(connector_, connector);  // the old one is destroyed after the lock: its thread may be asking for it
   peers_.clear();
   if (!connector_) return;  // closed: peers may still read the log
-  // Before the peers know of this generation: what they read in the log from now on belongs to it. A mismatch stays,
-  // since a peer may not have read it yet; its generation stands beside it.
+  // This comes before the peers know of this generation: what they read in the log from now on belongs to it. A
+  // mismatch stays, since a peer may not have read it yet; its generation stands beside it.
   slot_in_log().cause = BreakCause::none;
 }
 
@@ -100,7 +100,7 @@ void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_
     live_ = true;
     connector = connector_;
   }
-  // One that was reported before the group was live is not reported again.
+  // A connection's end that was reported before the group was live is not reported again.
   const BackendConfig::Part* part = identity_.backend.device_part();
   if (part && !part->on_gloo() && connector && connector->lost_connection()) connection_ended(connector.get());
 }
@@ -283,8 +283,8 @@ std::optional<uint64_t> WatchedGroup::entry_of_peer(const PeerInGroup& peer, int
   const LogMapping& log = *peer.peer.log;
   const Signature& theirs = log.signature(peer.slot, seq);
   if (theirs.seq.load(std::memory_order_seq_cst) == seq) return theirs.entry.load(std::memory_order_acquire);
-  // Far ahead of this rank (it can be in broadcasts that it sends): its signature is overwritten, the entry may still
-  // be there.
+  // The peer is far ahead of this rank (it can be in broadcasts that it sends): its signature is overwritten, but the
+  // entry may still be there.
   if (log.group(peer.slot).last_entered.load() < seq) return std::nullopt;
   const uint64_t end = log.header().next_entry.load();
   for (uint64_t i = end - std::min<uint64_t>(end, kEntryCapacity); i < end; ++i) {
@@ -514,7 +514,7 @@ void WatchedGroup::throw_peer_left(const std::string& what) {
   throw PeerLeft(message, left);
 }
 
-// For transports whose operations do not end when a peer leaves. A peer that has closed the group was done with it:
+// Serves transports whose operations do not end when a peer leaves. A peer that has closed the group was done with it:
 // what this rank still waits for on its device may come yet.
 void WatchedGroup::connection_ended(const BackendConnector* of) {
   std::vector<PeerInGroup> peers;
@@ -552,7 +552,7 @@ void WatchedGroup::fail(const DeviceOperation& operation) {
     case DeviceEnd::timeout:
       fail(entered, std::make_exception_ptr(Error("time limit")), identity_.timeout);
     case DeviceEnd::error:
-      // Of this rank's device, or because a peer is gone.
+      // The error is this rank's device's, or a peer is gone.
       if (const Departures found = departures(peers_); !found.dead.empty() || !found.aborted.empty())
         fail(entered, nullptr);
       fail(entered, operation.error ? operation.error
@@ -572,7 +572,7 @@ void WatchedGroup::check_device_works() {
   device_works_->refresh();
   const auto failed = device_works_->take_failed();
   if (failed.empty()) return;
-  // One that failed by itself is the cause of the others' end.
+  // An operation that failed by itself is the cause of the others' end.
   const auto cause = std::ranges::find_if(failed, [](const auto& each) { return each->end != DeviceEnd::cut; });
   fail(cause == failed.end() ? *failed.front() : **cause);
 }

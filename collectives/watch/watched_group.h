@@ -29,7 +29,7 @@
 
 namespace lockstep::dist {
 
-/// Shared by all groups of a rank: dist::abort was called.
+/// Keeps, for all groups of a rank, whether and why dist::abort was called.
 struct AbortFlag {
   std::mutex mutex;
   std::string reason;
@@ -66,44 +66,44 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   bool member() const { return identity_.group_rank >= 0; }
   uint32_t slot() const { return slot_; }
   int64_t seq() const { return slot_in_log().last_entered; }
-  /// A path at which any process of this user can read the log.
+  /// Returns a path at which any process of this user can read the log.
   std::string log_path() const { return log_->mapping().shared_path(); }
   bool live() const { return live_; }
-  /// Its connections were interrupted since they were made.
+  /// Whether the connections were interrupted since they were made.
   bool broken_off() const { return broken_off_; }
-  /// That of the regroup which made the connections.
+  /// Returns the generation of the regroup that made the connections.
   int64_t generation() const { return slot_in_log().generation; }
-  /// A member is lost: regroup leaves the group out until all are there.
+  /// Whether a member is lost: regroup leaves the group out until all are there.
   bool excluded() const { return excluded_; }
   void set_excluded(bool excluded);
-  /// Rank of the default group.
+  /// Returns the rank of the default group.
   int global_rank(int group_rank) const { return identity_.ranks.at(static_cast<size_t>(group_rank)); }
 
   /// Logs the collective and compares it with what the peers called. Throws when the group is unusable, and
   /// CollectiveMismatch.
   Entered enter(const EntryFields& fields);
-  /// The same for send (`sends`) and recv (peer -1: from any rank), which are counted per peer and tag. The two sides
-  /// of a message are compared, unless its receiver receives from any rank in this group: then nobody knows which two
-  /// belong together.
+  /// Does the same for send (`sends`) and recv (peer -1: from any rank), which are counted per peer and tag. The two
+  /// sides of a message are compared, unless its receiver receives from any rank in this group: then nobody knows which
+  /// two belong together.
   Entered enter_point_to_point(EntryFields fields, int peer_group_rank, bool sends);
   void finish(const Entered& entered, log_layout::EntryState state) { log_->finish(entered.entry, state); }
-  /// Of collectives with kOnDevice.
+  /// Knows how far collectives with kOnDevice are.
   DeviceProgress& device_progress() const { return log_->device_progress(); }
 
-  /// The transport threw `error` in that collective: shuts this rank's side of the group, so that nobody waits for it,
+  /// The transport threw `error` in that collective. Shuts this rank's side of the group, so that nobody waits for it,
   /// and throws what it means: Aborted, CollectiveMismatch, PeerLeft, TimedOut. Null: the transport reports success,
   /// but a write was lost. `own_limit`: the call does nothing but wait for peers, this long instead of the group's
   /// limit.
   [[noreturn]] void fail(const Entered& entered, const std::exception_ptr& error,
                          std::optional<std::chrono::milliseconds> own_limit = std::nullopt);
 
-  /// `work` is queued on a device and logged as done when the device is done with it. An error of it breaks the group
+  /// Queues `work` on a device, to be logged as done when the device is done with it. An error of it breaks the group
   /// off.
   std::shared_ptr<DeviceOperation> track(std::vector<Entered> entered, const c10::intrusive_ptr<c10d::Work>& work) {
     return device_works_->add(std::move(entered), work);
   }
-  /// By the rank's own thread. Logs what devices have done by now; throws as fail() does for the oldest operation that
-  /// was cut off or has failed on a device since the last call: what it was to write means nothing.
+  /// Logs what devices have done by now. Throws as fail() does for the oldest operation that was cut off or has failed
+  /// on a device since the last call: what it was to write means nothing. By the rank's own thread.
   void check_device_works();
   /// Throws for an operation whose end is neither pending nor done.
   [[noreturn]] void fail(const DeviceOperation& operation);
@@ -111,30 +111,30 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   /// Whether an operation that the transport reports as done may never have reached a peer; then fail() throws why.
   bool lost_writes() const;
 
-  /// Shuts the connections; the group is unusable until connected again. `only`: nothing happens where the group has
-  /// other connections by now.
+  /// Shuts the connections; the group is unusable until it is connected again. `only`: nothing happens where the group
+  /// has other connections by now.
   void break_off(log_layout::BreakCause cause, const std::string& message,
                  const BackendConnector* only = nullptr) noexcept;
 
-  /// Throws CollectiveMismatch for number `seq`, where this rank or another saw one, and shuts the connections down.
-  /// Negative: for the send or recv in which a rank saw one.
+  /// Throws CollectiveMismatch for number `seq`, where this rank or another saw one, and shuts the connections down. A
+  /// negative number is that of the send or recv in which a rank saw one.
   [[noreturn]] void raise_mismatch(int64_t seq);
-  /// The same where any rank has seen a mismatch before; for calls that do not wait in this group's connections.
+  /// Does the same where any rank has seen a mismatch; for calls that do not wait in this group's connections.
   void throw_if_mismatched();
-  /// Called before a mismatch at number `seq` is thrown; `calls`: the numbers that ranks are at by now. Set before the
-  /// group is used.
+  /// The hook is called before a mismatch at number `seq` is thrown; `calls` has the numbers that ranks are at by now.
+  /// It is set before the group is used.
   using MismatchHook = std::function<void(int64_t seq, const std::set<int64_t>& calls)>;
   void set_mismatch_hook(MismatchHook hook) { mismatch_hook_ = std::move(hook); }
 
-  /// Final: the waits of peers throw that this rank has closed the group.
+  /// Closes for good: the waits of peers throw that this rank has closed the group.
   void close() noexcept;
 
-  /// A new generation of connections, which replaces the old one. Sequence numbers continue after `seq`.
+  /// Takes a new generation of connections in place of the old one. Sequence numbers continue after `seq`.
   void prepare(std::shared_ptr<BackendConnector> connector);
   void connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation);
   std::shared_ptr<BackendConnector> connector() const;
 
-  /// When its collectives ran on a device, while that is recorded.
+  /// Knows when its collectives ran on a device, while that is recorded.
   DeviceSpans& device_spans() { return device_spans_; }
 
  private:
@@ -146,8 +146,8 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   std::optional<uint64_t> entry_of_peer(const PeerInGroup& peer, int64_t seq) const;
   void publish_message(uint64_t entry);
   bool message_agrees(uint64_t entry, int peer_group_rank) const;
-  /// The entry of the other side of the message `own`, which rank `from` of the default group has entered, in the log
-  /// of the rank that has the group in `slot`.
+  /// Returns the entry of the other side of the message `own`, which rank `from` of the default group has entered, in
+  /// the log of the rank that has the group in `slot`.
   std::optional<uint64_t> other_side(const log_layout::Entry& own, int from, const LogMapping& log,
                                      uint32_t slot) const;
   [[noreturn]] void raise_message_mismatch();
@@ -156,15 +156,15 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   int64_t mismatch_seen_by_anyone() const;
   std::set<int64_t> where_ranks_are() const;
   [[noreturn]] void throw_peer_left(const std::string& what);
-  /// Ranks that will not go on with the group, by what their logs and processes say now.
+  /// The ranks that will not go on with the group, by what their logs and processes say now.
   struct Departures {
     RankSet dead, aborted, closed, failed;
     std::string reason;  // of those that aborted
-    /// The ranks to name, and why they left; none where nothing is known.
+    /// Returns the ranks to name, and why they left; none where nothing is known.
     std::pair<RankSet, std::string> cause() const;
   };
   Departures departures(const std::vector<PeerInGroup>& peers) const;
-  /// Reported by the connector `of`.
+  /// The connector `of` reports it.
   void connection_ended(const BackendConnector* of);
   /// Whether a collective of this rank has not ended. Devices get a moment to end theirs.
   bool has_stuck_collective();
@@ -179,7 +179,7 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   int64_t generation_ = 0;
   std::map<std::tuple<int, bool, int>, int64_t>
       tag_counts_;  // (peer, sends, tag) → messages; under the backend's order mutex
-  // Without this rank; changed between generations only, by the rank's own thread. Others read it under mutex_.
+  // Does not contain this rank. The rank's own thread changes it between generations only; others read it under mutex_.
   std::vector<PeerInGroup> peers_;
   std::atomic<bool> live_ = false, excluded_ = false, broken_off_ = false;
   std::atomic<bool> device_failed_ = false;  // an operation of this rank has, and broke the group off

@@ -92,7 +92,7 @@ WatchedBackend::WorkPtr WatchedBackend::reduce(Tensors& tensors, const c10d::Red
              [=](Backend& b) mutable { return b.reduce(updated, with_work(passed)); });
 }
 
-// `inputs`: packed one after the other they hold, for each of `outputs`, the parts of all ranks.
+// `inputs`, packed one after the other, hold for each of `outputs` the parts of all ranks.
 WatchedBackend::WorkPtr WatchedBackend::reduce_scatter_parts(Call& call, OpType type, const Tensors& outputs,
                                                              const Tensors& inputs,
                                                              const c10d::ReduceScatterOptions& options) {

@@ -1,6 +1,6 @@
-// The work that the watched backend returns: the transport's work, with errors that name what happened, the time at
-// which it was done in the log, and the last step of operations that the transport has not got (dividing for AVG,
-// unpacking for all_to_all).
+// The watched backend returns this work: the transport's, with errors that name what happened, the time at which it was
+// done in the log, and the last step of operations that the transport does not have (dividing for AVG, unpacking for
+// all_to_all).
 #pragma once
 #include <atomic>
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace lockstep::dist {
 
-/// A collective that a device does, and what says that the caller's stream has come to it (mark_stream). Without that
+/// A collective that a device does, with what says that the caller's stream has come to it (mark_stream). Without that
 /// it is logged as the host's: done when the wait for it returns.
 struct OnDevice {
   std::optional<c10::Device> device;  // none: the host does it
@@ -26,16 +26,16 @@ struct OnDevice {
 
 class WatchedWork : public c10d::Work {
  public:
-  /// `finally` (may be empty) runs once, after the transport is done and before anyone learns of it. `results`: the
-  /// caller's tensors. `reports`: the transport's future is asked to log the completion, also when nobody waits. Not
-  /// on a device, whose future is complete as soon as its stream has the work: DeviceProgress asks there.
+  /// `finally` (may be empty) runs once, after the transport is done and before anyone learns of it. `results` are the
+  /// caller's tensors. `reports`: the transport's future is asked to log the completion, also when nobody waits. That
+  /// is not done on a device, whose future is complete as soon as its stream has the work: DeviceProgress asks there.
   WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c10d::OpType type,
               c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally, std::vector<at::Tensor> results,
               bool reports, OnDevice on_device = {});
 
-  /// Of a transport that queues its operations on a device, where `operation` is reported; null: it was coalesced with
-  /// others. wait() and synchronize() make the caller's current stream wait for it, and not the host; what that
-  /// stream is given next finds the result.
+  /// The work of a transport that queues its operations on a device, where `operation` is reported; null: it was
+  /// coalesced with others. wait() and synchronize() make the caller's current stream wait for it, and not the host;
+  /// what that stream is given next finds the result.
   WatchedWork(std::shared_ptr<WatchedGroup> group, Entered entered, c10d::OpType type,
               c10::intrusive_ptr<c10d::Work> inner, std::function<void()> finally, std::vector<at::Tensor> results,
               std::shared_ptr<DeviceOperation> operation);
@@ -47,7 +47,7 @@ class WatchedWork : public c10d::Work {
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
   int sourceRank() const override { return inner_->sourceRank(); }
-  /// Once it is done.
+  /// May be called once it is done.
   std::vector<at::Tensor> result() override;
   void synchronize() override;
   void blockCurrentStream() override;
@@ -73,7 +73,7 @@ class WatchedWork : public c10d::Work {
   void wait_on_device(std::chrono::milliseconds limit);
   /// Throws where the operation was cut off or has failed on its device.
   void check_device();
-  /// Null while somebody waits for the transport's work, or has.
+  /// Returns null while somebody waits for the transport's work, or has waited.
   std::shared_ptr<Completion> completion() const;
 
   const std::shared_ptr<WatchedGroup> group_;

@@ -13,10 +13,10 @@ constexpr int kCandidates = 4;
 
 size_t lines_of(std::string_view text) { return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')); }
 
-/// The error at the user's line, if there is one, then the error where it is.
+/// Returns the error at the user's line, if there is one, then the error where it is.
 std::string head_of(const MessageGroup& group) { return group.text_here + group.text; }
 
-/// "cell 7:2:6", of the first line.
+/// Returns "cell 7:2:6", from the first line.
 std::string place_of(const std::string& text) { return text.substr(0, text.find(": error")); }
 
 struct Brief {

@@ -1,5 +1,5 @@
-// The text of the messages about a cell: each error or warning with its notes, the user's line first, and no more than
-// a reader takes in.
+// Composes the text of the messages about a cell: each error or warning with its notes, the user's line first, and no
+// more than a reader takes in.
 #pragma once
 #include <string>
 #include <vector>
@@ -30,7 +30,7 @@ struct DiagnosticText {
   std::string whole;  // empty where `brief` leaves nothing out
 };
 
-/// In `brief` an error has some 40 lines at most, and all messages together some 120; the first errors are complete.
+/// With `brief` an error has some 40 lines at most, and all messages some 120; the first errors are complete.
 DiagnosticText compose(const std::vector<MessageGroup>& groups);
 
 }  // namespace lockstep::compiler

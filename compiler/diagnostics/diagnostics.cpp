@@ -228,7 +228,7 @@ void CellDiagnostics::HandleDiagnostic(DiagnosticsEngine::Level level, const Dia
 void CellDiagnostics::take_note(const Diagnostic& info, const std::string& message, bool here) {
   if (groups_.empty() || is_in_own_header(info)) return;
   MessageGroup& group = groups_.back();
-  // The innermost line of this cell that led to an error elsewhere: clang's notes on instantiations end with "here".
+  // This line of the cell is the innermost that led to the error: clang's notes on instantiations end with "here".
   if (group.is_error && !group.is_here && group.text_here.empty() && here &&
       llvm::StringRef(message).ends_with("here")) {
     group.text_here = draw(DiagnosticsEngine::Error, head_message_, info);

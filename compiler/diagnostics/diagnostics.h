@@ -1,5 +1,5 @@
-// What clang reports about a cell, as data and as text for people: with the user's lines, columns and carets, and
-// without names that the compiler generated.
+// Collects what clang reports about a cell, as data and as text for people: with the user's lines, columns and carets,
+// and without names that the compiler generated.
 #pragma once
 #include <optional>
 #include <string>
@@ -33,28 +33,28 @@ class CellDiagnostics : public clang::DiagnosticConsumer {
   /// are less.
   void set_first_place(clang::SourceLocation place) { first_place_ = place; }
 
-  /// The offset of a token in the text of the cell; none for a token from a macro or a header.
+  /// Returns the offset of a token in the text of the cell; none for a token from a macro or a header.
   std::optional<unsigned> place_in_text(clang::SourceLocation place, const clang::SourceManager& sources) const;
   bool is_of_this_cell(clang::SourceLocation place, const clang::SourceManager& sources) const;
 
   bool failed() const { return errors_ > 0; }
   const std::vector<protocol::Diagnostic>& diagnostics() const { return diagnostics_; }
-  /// The text for people.
+  /// Returns the text for people.
   DiagnosticText rendered() const;
   const std::vector<Clash>& clashes() const { return clashes_; }
-  /// Names that errors are about.
+  /// Returns the names that errors are about.
   const std::set<std::string>& names_in_errors() const { return names_; }
-  /// Captures that clang rejected, as offsets in the text: defaults at namespace scope, and variables of cells by name.
+  /// Returns the captures that clang rejected, as offsets: defaults at namespace scope, and variables of cells by name.
   const std::vector<unsigned>& refused_captures() const { return refused_captures_; }
-  /// A lambda lacks the capture default that it needs.
+  /// Whether a lambda lacks the capture default that it needs.
   bool capture_default_trouble() const { return capture_default_trouble_; }
-  /// The code that shows a value does not compile: an error is in Lockstep's headers for that, or in a template that
-  /// they use.
+  /// Whether the code that shows a value does not compile: an error is in Lockstep's headers for that, or in a template
+  /// that they use.
   bool show_trouble() const { return show_trouble_; }
-  /// The first error, without its place.
+  /// Returns the first error, without its place.
   std::string first_error() const;
   clang::SourceLocation first_place() const { return first_place_; }
-  /// The cell redefines a specialisation.
+  /// Whether the cell redefines a specialisation.
   bool specialization_again() const { return specialization_again_; }
   /// Replaces the beginnings of paths, (from, to), in everything reported so far, so that users see the paths they
   /// know.

@@ -1,5 +1,5 @@
-// What the sources that work with clang share: one precompiled header, since these headers take half a minute to parse.
-// Nothing outside compiler/ includes it.
+// Sources that work with clang share this precompiled header, since its headers take half a minute to parse. Nothing
+// outside compiler/ includes it.
 #pragma once
 #include <clang/AST/ASTConsumer.h>
 #include <clang/AST/ASTContext.h>

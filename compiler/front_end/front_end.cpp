@@ -46,7 +46,7 @@ std::vector<std::string> compile_flags(const Options& options) {
 }
 
 std::string header_text(const Options& options) {
-  // For cells that test _OPENMP. LibTorch's headers are read without it, since all cells share their code.
+  // Cells test _OPENMP. LibTorch's headers are read without it, since all cells share their code.
   return std::string("#include \"worker/cell/cell.h\"\n#include \"worker/cell/warm_prelude.h\"\n") +
          (options.for_python_job ? "#include \"python/cells/py.h\"\n" : "") + "#define _OPENMP 201511\n";
 }
@@ -120,7 +120,7 @@ void build_header(const Options& options, const std::string& path) {
   TextDiagnosticPrinter printer(stream, new DiagnosticOptions());
   auto instance = make_instance(options, {"-fpch-instantiate-templates", "-xc++-header", "lockstep_cells.h"}, &printer);
   auto& preprocessor_options = instance->getPreprocessorOpts();
-  // In the folder of Lockstep's headers, which is searched first for what it includes, and not the user's directory.
+  // The folder of Lockstep's headers is searched first for what the file includes, not the user's directory.
   const std::string name = options.include_root + "/lockstep_cells.h";
   preprocessor_options.addRemappedFile(name,
                                        llvm::MemoryBuffer::getMemBufferCopy(header_text(options), name).release());

@@ -1,4 +1,4 @@
-// Clang, set up for cells: its flags, and how the precompiled header is built and read.
+// Sets clang up for cells: its flags, and how the precompiled header is built and read.
 #pragma once
 #include <memory>
 #include <string>
@@ -13,10 +13,10 @@ class DiagnosticConsumer;
 
 namespace lockstep::compiler {
 
-/// The flags with which everything is compiled: the precompiled header, the prelude, and cells.
+/// Returns the flags with which everything is compiled: the precompiled header, the prelude, and cells.
 std::vector<std::string> compile_flags(const Options& options);
 
-/// The text of the precompiled header.
+/// Returns the text of the precompiled header.
 std::string header_text(const Options& options);
 
 /// Builds the precompiled header into the file `path`. Takes some 20 s and leaves a gigabyte of memory used, so it is
@@ -25,8 +25,8 @@ void build_header(const Options& options, const std::string& path);
 
 struct FileVersions;
 
-/// A compiler that continues after the precompiled header at `path`. `diagnostics` is not owned. Files are read by
-/// their `versions` (user_headers.h). Throws StartError when the header can't be read (damaged, or another version
+/// Returns a compiler that continues after the precompiled header at `path`. `diagnostics` is not owned. Files are read
+/// by their `versions` (user_headers.h). Throws StartError when the header can't be read (damaged, or another version
 /// wrote it).
 std::unique_ptr<clang::CompilerInstance> read_header(const Options& options, const std::string& path,
                                                      clang::DiagnosticConsumer* diagnostics,

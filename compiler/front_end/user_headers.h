@@ -1,4 +1,4 @@
-// The user's headers: found in the session's directory and in -I folders, and read again when they have changed on
+// Finds the user's headers in the session's directory and in -I folders, and reads them again when they have changed on
 // disk, include guards or not.
 //
 // Clang reads a file once, and then knows it by its name. So when a header has changed, the folders are spelled in
@@ -17,15 +17,15 @@
 
 namespace lockstep::compiler {
 
-/// A path as files are known by here: without . and ..
+/// Returns a path as files are known by here: without . and ..
 std::string without_dots(llvm::StringRef path);
 
-/// Which version of each file there is: shared by the file system that clang reads from and by UserHeaders.
+/// Knows the version of each file. The file system that clang reads from and UserHeaders share it.
 struct FileVersions {
   std::map<std::string, unsigned> versions;  // path without dots → version; absent: 0
 };
 
-/// The real file system, in which a file of a new version is another file.
+/// Returns the real file system, in which a file of a new version is another file.
 llvm::IntrusiveRefCntPtr<llvm::vfs::FileSystem> versioned_files(std::shared_ptr<FileVersions> versions);
 
 class UserHeaders : public clang::PPCallbacks {
@@ -38,10 +38,10 @@ class UserHeaders : public clang::PPCallbacks {
   /// Checks the headers that were read, and makes clang read those again that have changed, and those at `again`.
   /// Includes are searched in `directory` first.
   void start_cell(const std::string& directory, const std::set<std::string>& again);
-  /// Headers that the cell includes as a library's, with those below them, and which were read as the user's before:
-  /// clang has skipped them. Their paths.
+  /// Returns paths of headers that the cell includes as a library's, with those below them, and which were read as the
+  /// user's before: clang has skipped them.
   const std::set<std::string>& skipped() const { return skipped_; }
-  /// How folders are currently spelled → how the user knows them.
+  /// Maps how folders are currently spelled to how the user knows them.
   std::vector<std::pair<std::string, std::string>> spelled_paths() const;
 
   void InclusionDirective(clang::SourceLocation place, const clang::Token& token, llvm::StringRef name, bool angled,

@@ -41,7 +41,7 @@ void KeptValues::repeat(int64_t number, int64_t of) {
   if (const auto known = types_.find(of); known != types_.end()) types_[number] = known->second;
 }
 
-/// Does the name refer to something else?
+/// Whether the name refers to something else.
 bool KeptValues::has_meaning(const std::string& name, const NameTable& names, int rank) const {
   for (const Definition* definition : names.find(name))
     if (definition->kind != kKeptValue && names.sees(*definition, rank)) return true;
@@ -57,7 +57,7 @@ std::string KeptValues::declarations(const std::set<std::string>& referred, cons
   if (types_.empty()) return text;
   for (const auto& name : referred) {
     const auto number = kept_number(name);
-    // `using namespace std::placeholders;` in this cell itself.
+    // This cell itself may have `using namespace std::placeholders;`.
     if (!number || referred.contains("placeholders") || has_meaning(name, names, rank)) continue;
     const auto known = *number == 0 ? std::prev(types_.end()) : types_.find(*number);
     if (known == types_.end()) continue;

@@ -13,28 +13,28 @@
 
 namespace lockstep::compiler {
 
-/// The kind of such a name in the name table; lists of the user's names leave it out.
+/// Such a name has this kind in the name table; lists of the user's names leave it out.
 inline constexpr const char* kKeptValue = "kept value";
 
-/// 7 for "_7", 0 for "_"; nothing for other names.
+/// Returns 7 for "_7", 0 for "_", and nothing for other names.
 std::optional<int64_t> kept_number(const std::string& name);
 
 class KeptValues {
  public:
   explicit KeptValues(clang::Sema& sema) : sema_(sema) {}
 
-  /// The last expression of cell `number` has this type on these ranks. `tag` makes the name of the type unique. Takes
-  /// effect when the cell is settled.
+  /// Notes that the last expression of cell `number` has this type on these ranks. `tag` makes the name of the type
+  /// unique. Takes effect when the cell is settled.
   void remember(int64_t number, const RankSet& ranks, clang::QualType type, const std::string& tag, int64_t steps);
   /// Keeps a remembered type if some rank has done all steps of the cell.
   void settle(const std::map<int, int64_t>& steps_done);
-  /// Cell `number` ran the code of cell `of` again.
+  /// Notes that cell `number` ran the code of cell `of` again.
   void repeat(int64_t number, int64_t of);
   void forget() { types_.clear(); }
 
-  /// The text of declarations of the values among `referred`, for a rank, on the line where the cell mentions the first
-  /// of them. Names that a cell has defined, or that are in a namespace that it uses (std::placeholders::_1), are not
-  /// declared.
+  /// Returns the text of declarations of the values among `referred`, for a rank, on the line where the cell mentions
+  /// the first of them. Names that a cell has defined, or that are in a namespace that it uses (std::placeholders::_1),
+  /// are not declared.
   std::string declarations(const std::set<std::string>& referred, const Tokens& tokens, const NameTable& names,
                            int rank) const;
 

@@ -1,4 +1,4 @@
-// The names that the precompiled header defines in each namespace, as completion offers them: a file beside the header.
+// A file beside the precompiled header lists the names that it defines in each namespace, as completion offers them.
 //
 //   lockstep names COUNT          COUNT lines follow, one for each namespace
 //   BEGIN SIZE NAMESPACE          its lines begin at byte BEGIN after the last of these lines; the global one is ""
@@ -23,7 +23,7 @@ class MemoryBuffer;
 
 namespace lockstep::compiler {
 
-/// How near a name is to what people mean, nearest first.
+/// Says how near a name is to what people mean, nearest first.
 enum class Nearness { of_cells, of_session, of_libraries, keyword, c_library, macro, reserved };
 
 struct NearCompletion {
@@ -35,7 +35,7 @@ struct NearCompletion {
 /// Raised when the contents of the file change: it is a part of the name of the folder that holds it.
 constexpr int kLibraryNamesVersion = 1;
 
-/// The text of the file. Keys are namespaces as "torch::nn".
+/// Returns the text of the file. Keys are namespaces as "torch::nn".
 std::string library_names_text(const std::map<std::string, std::vector<NearCompletion>>& namespaces);
 
 class LibraryNames {

@@ -40,7 +40,7 @@ void NameTable::hide(const std::string& name, NamedDecl* decl) {
   define(std::move(of_header));
 }
 
-/// An entity may have several declarations, and lookups find one of them: the definition rather than a declaration in
+/// Takes each declaration of an entity out, since lookups find one of them: the definition rather than a declaration in
 /// the same cell, the last reopening of a namespace. Declarations with an entry of their own in the table are kept.
 void NameTable::take_out(NamedDecl* decl) {
   take_out_one(decl);

@@ -1,4 +1,4 @@
-// The names that cells have defined, which rank sees which definition, and which of them clang currently finds.
+// Knows the names that cells have defined, which rank sees which definition, and which of them clang currently finds.
 //
 // All definitions stay in clang's tree, since older code refers to them. Later cells find a definition while it is
 // exposed, that is, while it is in clang's lookup tables. Hiding it does not change code that refers to it.
@@ -56,17 +56,17 @@ class NameTable {
   void use_namespace(UsedNamespace used) { used_.push_back(used); }
   const std::vector<UsedNamespace>& used_namespaces() const { return used_; }
 
-  /// From now on lookups in scopes do not find the header's variable `value`: a namespace that cells use has a function
-  /// of its name. value_found_last() does.
+  /// Makes lookups in scopes no longer find the header's variable `value`: a namespace that cells use has a function of
+  /// its name. value_found_last() still finds it.
   void find_last(clang::VarDecl* value);
   clang::NamedDecl* value_found_last(const std::string& name, int rank) const;
 
-  /// The cell has ended. `steps_done`: rank → number of steps that it has done.
+  /// Ends the cell. `steps_done` maps a rank to the number of steps that it has done.
   void settle(int64_t cell, const std::map<int, int64_t>& steps_done);
-  /// Later cells don't see these names; an empty list stands for all names.
+  /// Hides these names from later cells; an empty list stands for all names.
   void forget(const std::vector<std::string>& names);
 
-  /// The same for what the user's headers at these paths have declared.
+  /// Does the same for what the user's headers at these paths have declared.
   void forget_headers(const std::set<std::string>& paths);
 
   /// Hides what these cells have defined. What it replaced is visible again.
@@ -75,22 +75,22 @@ class NameTable {
   bool sees(const Definition& definition, int rank) const;
   const std::vector<Definition>& all() const { return definitions_; }
   std::vector<const Definition*> find(const std::string& name) const;
-  /// The newest definition of the entity `decl`.
+  /// Returns the newest definition of the entity `decl`.
   const Definition* of(const clang::NamedDecl* decl) const;
   std::vector<protocol::Name> list(const clang::PrintingPolicy& policy) const;
 
-  /// Parameters of a cell's function as they were spelled.
+  /// Keeps the parameters of a cell's function as they were spelled.
   void remember_parameters(const clang::NamedDecl* function, std::string spelled) {
     parameters_[function] = std::move(spelled);
   }
   const std::string& parameters_of(const clang::NamedDecl* function) const;
 
-  /// The declarations of cells at a location (its raw encoding) that clang currently finds, with their names.
+  /// Returns the declarations of cells at a location (its raw encoding) that clang currently finds, with their names.
   std::vector<std::pair<std::string, clang::NamedDecl*>> at_place(unsigned place) const;
-  /// The namespace `name` on `rank`, if a value of the same name hides it: C++ ignores values before `::`, so
-  /// `int dist = 5;` does not change `dist::barrier()`. nullptr if there is none.
+  /// Returns the namespace `name` on `rank`, if a value of the same name hides it, else nullptr: C++ ignores values
+  /// before `::`, so `int dist = 5;` does not change `dist::barrier()`.
   clang::NamedDecl* hidden_namespace(const std::string& name, int rank) const;
-  /// What clang currently finds for the name; `path` as in "outer::inner".
+  /// Returns what clang currently finds for the name. `path` is of the form "outer::inner".
   std::vector<clang::NamedDecl*> lookup(const std::string& path, const std::string& name) const;
 
  private:
@@ -101,7 +101,7 @@ class NameTable {
   bool is_found(clang::NamedDecl* decl) const;
   void put_back(clang::NamedDecl* decl);
   bool replaces(const Definition& later, const Definition& earlier) const;
-  /// Is there a later definition that replaces this one, and of which `is_so` holds? The newest is asked first.
+  /// Whether a later definition replaces this one, of which `is_so` holds. The newest is asked first.
   bool is_replaced(size_t index, const std::function<bool(const Definition&)>& is_so) const;
 
   clang::Sema& sema_;

@@ -25,7 +25,7 @@ WithoutMacros::WithoutMacros(Preprocessor& preprocessor, llvm::StringRef text) {
   const Tokens tokens = raw_tokens(text, preprocessor.getLangOpts());
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (!is_raw_name(tokens, i) || tokens[i].getRawIdentifier() != kOwn) continue;
-    // The names after it: a::b(...).c(...)
+    // These are the names after it: a::b(...).c(...)
     for (size_t k = i + 1;
          (is_at(tokens, k, tok::coloncolon) || is_at(tokens, k, tok::period)) && is_raw_name(tokens, k + 1);) {
       auto* name = preprocessor.getIdentifierInfo(tokens[k + 1].getRawIdentifier());

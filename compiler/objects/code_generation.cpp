@@ -281,7 +281,7 @@ GeneratedObject CodeGeneration::generate(const ReadCell& cell, const CellDeclara
   add_entry(module, entry, functions);
   define_handle(module);
   made.object = emit(module, mode, *generator.options);
-  // Only now, since the optimizer removes functions that it has inlined everywhere.
+  // This comes last, since the optimizer removes functions that it has inlined everywhere.
   for (const auto& function : module)
     if (!function.isDeclaration() && !function.hasLocalLinkage() && !function.hasAvailableExternallyLinkage())
       made.symbols.push_back(function.getName().str());

@@ -1,4 +1,4 @@
-// From clang's tree to an object file: one module per cell, with its initialisers and statements as a table of steps.
+// Generates an object file from clang's tree: a module per cell, with a table of its initialisers and statements.
 #pragma once
 #include <map>
 #include <memory>
@@ -25,7 +25,7 @@ struct GeneratedObject {
   std::vector<std::string> symbols;  // that it defines
 };
 
-/// How code is generated: each combination has its own code generator.
+/// Says how code is generated. Each combination has its own code generator.
 struct CodeMode {
   int optimize = 0;  // 0 to 3
   bool debug = false;
@@ -41,7 +41,7 @@ class CodeGeneration {
   /// Passes the header to a generator, and discards the code.
   void warm_up();
 
-  /// `cell_name`: the name of its functions; `declared`: what it defines. Throws std::runtime_error if clang can't
+  /// `cell_name` is the name of its functions, `declared` is what it defines. Throws std::runtime_error if clang can't
   /// generate code; the reason is in the diagnostics.
   GeneratedObject generate(const ReadCell& cell, const CellDeclarations& declared, const std::string& cell_name,
                            const std::string& tag, const std::string& entry, const CodeMode& mode);

@@ -35,7 +35,7 @@ std::string contents_of(const Descriptor& file) {
   return bytes;
 }
 
-/// lld's message without its name and that of the object file.
+/// Returns lld's message without its name and that of the object file.
 std::string short_message(std::string text, const std::string& file) {
   const auto take_out = [&text](const std::string& part) {
     for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at)) text.erase(at, part.size());

@@ -1,4 +1,4 @@
-// What the ranks have loaded already: the prelude and earlier cells. Its code is not generated again.
+// Knows what the ranks have loaded already: the prelude and earlier cells. Its code is not generated again.
 //
 // Clang asks an external source whether a definition exists elsewhere; "always" makes it available_externally, and at
 // -O0 its body, and all that only its body uses, is not generated.
@@ -15,27 +15,27 @@ namespace lockstep::compiler {
 class ResidentSymbols : public clang::ExternalSemaSource {
  public:
   explicit ResidentSymbols(clang::ASTContext& context);
-  /// Puts itself before the precompiled header's reader. Call once, when Sema exists.
+  /// Puts itself before the precompiled header's reader. Called once, when Sema exists.
   void attach(clang::Sema& sema);
 
-  /// Symbols of the dynamic table of the shared object `path`, which every rank has loaded. Throws StartError.
+  /// Adds the dynamic symbols of the shared object `path`, which every rank has loaded. Throws StartError.
   void add_library(const std::string& path);
-  /// Symbols that an object loaded on `ranks` defines.
+  /// Adds symbols that an object loaded on `ranks` defines.
   void add(const std::vector<std::string>& symbols, const RankSet& ranks);
   /// From now on, definitions that all of `ranks` have are not generated again. With `inline_bodies`, inline functions
   /// are generated nevertheless, so that the optimizer sees them.
   void start_cell(const RankSet& ranks, bool inline_bodies);
-  /// Off while a cell is parsed: then no definition counts as loaded.
+  /// Is off while a cell is parsed: then no definition counts as loaded.
   void set_generating(bool generating) { generating_ = generating; }
-  /// On while a code generator receives the declarations of earlier cells: no code is generated for them, whichever
+  /// Is on while a code generator receives the declarations of earlier cells: no code is generated for them, whichever
   /// ranks have it. For those that the current cell uses, clang asks again.
   void set_catching_up(bool catching_up) { catching_up_ = catching_up; }
 
   /// Adds a variable at namespace scope of the current cell. Only the current cell's object defines it.
   void add_variable(const clang::VarDecl* variable) { variables_[variable->getCanonicalDecl()] = cell_; }
 
-  /// Functions that were not generated since the last call because the ranks of the current cell have them from an
-  /// earlier cell. Other ranks may lack them, and clang does not come back to them, so they must be passed to it again.
+  /// Returns functions that were not generated since the last call because the ranks of the current cell have them from
+  /// an earlier cell. Other ranks may lack them, and clang does not come back to them: they must be passed to it again.
   llvm::SmallVector<clang::FunctionDecl*, 0> take_not_made() { return not_made_.takeVector(); }
 
   /// Looks up names that clang finds nowhere else.

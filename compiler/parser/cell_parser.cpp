@@ -14,7 +14,7 @@ template struct StatementAccess<&clang::Parser::ParseStatementOrDeclaration>;
 
 using namespace clang;
 
-/// As lockstep::kTypeAlone in worker/cell/show.h.
+/// Equals lockstep::kTypeAlone in worker/cell/show.h.
 static constexpr int64_t kTypeAlone = -1;
 
 bool EventConsumer::HandleTopLevelDecl(DeclGroupRef group) {
@@ -167,8 +167,8 @@ void CellParser::take_using_directives(const Item& item, int64_t cell, const Ran
   }
 }
 
-/// Numbers, tensors, and the standard library's containers of these: no later cell can change how they are shown, so
-/// the code that shows them is compiled once for all cells.
+/// Whether the type is numbers, tensors, or the standard library's containers of these: no later cell can change how
+/// they are shown, so the code that shows them is compiled once for all cells.
 static bool is_shown_alike(QualType type) {
   const QualType plain = type.getNonReferenceType().getCanonicalType().getUnqualifiedType();
   if (plain->isBuiltinType()) return plain->isArithmeticType();
@@ -187,8 +187,8 @@ static bool is_shown_alike(QualType type) {
                       [&](const auto& argument) { return is_alike(argument, is_alike); });
 }
 
-/// Has a value, but no reference can be bound to it: a bit-field, and a class's `static const int n = 3;` without a
-/// definition.
+/// Whether it has a value to which no reference can be bound: a bit-field, or a class's `static const int n = 3;`
+/// without a definition.
 static bool has_no_address(const Expr* expression) {
   if (expression->refersToBitField()) return true;
   const Decl* decl = expression->getReferencedDeclOfCallee();
@@ -197,8 +197,8 @@ static bool has_no_address(const Expr* expression) {
          variable->getType()->isIntegralOrEnumerationType();
 }
 
-/// lockstep::show_value<CELL>(EXPRESSION), if the expression has a value. The function is called directly, so that no
-/// overload of the user is considered.
+/// Returns lockstep::show_value<CELL>(EXPRESSION), if the expression has a value. The function is called directly, so
+/// that no overload of the user is considered.
 ExprResult CellParser::with_show(ExprResult expression, int64_t cell) {
   if (!own_.show_value || expression.get()->getType()->isVoidType()) return expression;
   expression = sema_.CheckPlaceholderExpr(expression.get());
@@ -291,7 +291,7 @@ FunctionDecl* CellParser::read_statement(int64_t cell, int64_t number, const std
 
 namespace {
 
-/// Can an expression that is shown begin with this token?
+/// Whether an expression that is shown can begin with this token.
 bool may_begin_expression(const Token& token) {
   return !token.isOneOf(tok::kw_if, tok::kw_for, tok::kw_while, tok::kw_do, tok::kw_switch, tok::kw_return,
                         tok::kw_goto, tok::kw_break, tok::kw_continue, tok::kw_try, tok::l_brace, tok::kw_case,
@@ -299,7 +299,7 @@ bool may_begin_expression(const Token& token) {
          !token.isAnnotation();
 }
 
-/// Tokens with which only a declaration begins, and which clang's own test does not know.
+/// Whether only a declaration begins with this token. Clang's own test does not know these.
 bool begins_declaration(const Token& token) {
   return token.isOneOf(tok::kw_template, tok::kw_namespace, tok::kw_using, tok::kw_extern, tok::kw_inline,
                        tok::kw_alignas, tok::kw_static_assert, tok::kw_typedef, tok::kw_export, tok::kw_concept,
@@ -307,8 +307,8 @@ bool begins_declaration(const Token& token) {
          token.isAnnotation();
 }
 
-/// Do the attributes at `position` belong to a statement? Clang's own test does not tell statements from declarations
-/// after attributes.
+/// Whether the attributes at `position` belong to a statement. Clang's own test does not tell statements from
+/// declarations after attributes.
 bool attributes_of_statement(const Tokens& tokens, size_t position) {
   for (size_t i = position; i + 2 < after_bracket(tokens, position); ++i)
     if (tokens[i].is(tok::identifier)) {
@@ -325,7 +325,7 @@ bool is_statement_pragma(const Token& token) {
   return token.isOneOf(tok::annot_pragma_loop_hint, tok::annot_pragma_openmp, tok::annot_pragma_fp_contract);
 }
 
-/// Is the item at `position` the last one of a cell without a last semicolon?
+/// Whether the item at `position` is the last one of a cell without a last semicolon.
 bool reaches_end(const Tokens& tokens, size_t position) {
   while (position + 2 < tokens.size() && !tokens[position].is(tok::semi))
     position = tokens[position].isOneOf(tok::l_paren, tok::l_square, tok::l_brace) ? after_bracket(tokens, position)
@@ -335,7 +335,7 @@ bool reaches_end(const Tokens& tokens, size_t position) {
 
 }  // namespace
 
-/// Does the identifier at `name` refer to a value, or did it until this cell began to redefine it?
+/// Whether the identifier at `name` refers to a value, or did so until this cell began to redefine it.
 bool CellParser::is_value(size_t name, const ReadCell& read) const {
   if (!is_at(tokens_, name, tok::identifier)) return false;
   const DeclarationName declared(tokens_[name].getIdentifierInfo());
@@ -360,7 +360,7 @@ void CellParser::warn_of_lost_value(size_t name) {
 
 namespace {
 
-/// Checks of access that wait until it is known who names the member: the nested class in `Outer::Inner::Inner() {}` may
+/// Delays checks of access until it is known who names the member: the nested class in `Outer::Inner::Inner() {}` may
 /// be private. Clang's parser of declarations delays them itself, but not its test for what comes next, which remembers
 /// what it has looked up.
 class DelayedAccess {

@@ -67,7 +67,7 @@ struct Item {
   std::vector<Event> events;
 };
 
-/// How a cell is parsed. An attempt that fails changes the plan of the next one.
+/// Says how a cell is parsed. An attempt that fails changes the plan of the next one.
 struct ReadPlan {
   RankSet ranks;  // of the cell
   bool predict = true;  // hide what the tokens seem to redefine
@@ -92,9 +92,9 @@ class CellParser {
   CellParser(clang::CompilerInstance& instance, EventConsumer& consumer, NameTable& names, CellDiagnostics& diagnostics,
              const OwnNames& own);
 
-  /// The tokens of `text`, which is shown as the file `file`.
+  /// Returns the tokens of `text`, which is shown as the file `file`.
   Tokens lex(const std::string& text, const std::string& file);
-  /// The same for a text in which something is to be completed at `line` and `column`, both from 1.
+  /// Does the same for a text in which something is to be completed at `line` and `column`, both from 1.
   Tokens lex_for_completion(const std::string& text, unsigned line, unsigned column);
   /// Parses an expression by itself, as in a statement; nullptr if the text is not one.
   clang::Expr* read_expression(const std::string& text);
@@ -102,7 +102,7 @@ class CellParser {
   ReadCell read(Tokens tokens, int64_t cell, int64_t number, const std::string& tag, const ReadPlan& plan);
 
   clang::Parser& parser() { return *parser_; }
-  /// Does a parenthesis follow `name`, which clang looks up at this moment?
+  /// Whether a parenthesis follows `name`, which clang looks up at this moment.
   bool is_called(const clang::IdentifierInfo* name);
 
  private:

@@ -24,12 +24,12 @@ bool is_of_session(llvm::StringRef name) {
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
-/// Constructors, those of a base class that a using-declaration takes over, and the using-declaration.
+/// Whether it is a constructor, one of a base class that a using-declaration takes over, or that declaration.
 bool is_constructor(const NamedDecl* decl) {
   return decl->getDeclName().getNameKind() == DeclarationName::CXXConstructorName;
 }
 
-/// What a result is about: the class of a constructor, the target of a using-declaration, otherwise what it declares.
+/// Returns what a result is about: the class of a constructor, the target of a using-declaration, or what it declares.
 const NamedDecl* subject_of(const CodeCompletionResult& result) {
   const NamedDecl* decl = result.Declaration;
   if (decl && is_constructor(decl)) return llvm::cast<CXXRecordDecl>(decl->getDeclContext());
@@ -37,7 +37,7 @@ const NamedDecl* subject_of(const CodeCompletionResult& result) {
   return decl;
 }
 
-/// "torch::nn"; nothing for namespaces that no list of names has: unnamed, inline and reserved ones, and those in them.
+/// Returns "torch::nn", or nothing for a namespace that no list has: unnamed, inline, reserved, or in one of these.
 std::optional<std::string> path_of(const DeclContext* context) {
   std::string path;
   for (context = context->getRedeclContext(); !context->isTranslationUnit();
@@ -184,7 +184,7 @@ class CompletionCollector : public CodeCompleteConsumer {
   const NameTable& names_;
 };
 
-/// Every name, those of the header too.
+/// Collects every name, those of the header too.
 class HeaderCollector : public CompletionCollector {
  public:
   HeaderCollector(Preprocessor& preprocessor, const NameTable& names)
@@ -194,7 +194,7 @@ class HeaderCollector : public CompletionCollector {
   bool is_wanted(Nearness, const std::string&) const override { return true; }
 };
 
-/// What clang finds in this process, the header's names from their list, and signatures.
+/// Collects what clang finds in this process, the header's names from their list, and signatures.
 class Completer : public CompletionCollector {
  public:
   Completer(Preprocessor& preprocessor, const NameTable& names, const LibraryNames* library, const RankSet& ranks,
@@ -240,7 +240,7 @@ class Completer : public CompletionCollector {
     }
   }
 
-  /// What was found, best first.
+  /// Returns what was found, best first.
   std::vector<protocol::Completion> completions() const {
     struct Ranked {
       std::string lower;
@@ -269,7 +269,7 @@ class Completer : public CompletionCollector {
   std::vector<protocol::Signature> signatures;
 
  private:
-  /// The namespaces whose names the list has and that may be meant here.
+  /// Returns the namespaces whose names the list has and that may be meant here.
   std::set<std::string> spaces_of(Sema& sema, CodeCompletionContext& context) const {
     std::set<std::string> spaces;
     if (!library_) return spaces;
@@ -293,7 +293,7 @@ class Completer : public CompletionCollector {
     return spaces;
   }
 
-  /// After `NAMESPACE::`, where the list does not have the namespace: reads it from the header. Returns false elsewhere.
+  /// Reads the namespace from the header after `NAMESPACE::` where the list does not have it. Returns false elsewhere.
   bool loads_namespace(Sema& sema, CodeCompletionContext& context) {
     const auto scope = context.getCXXScopeSpecifier();
     const DeclContext* space = scope ? sema.computeDeclContext(**scope) : nullptr;
@@ -309,7 +309,7 @@ class Completer : public CompletionCollector {
     return true;
   }
 
-  /// After `NAMESPACE::`, where the list has the namespace: what cells and the user's headers have added to it.
+  /// Takes what cells and the user's headers have added to a namespace of the list, after `NAMESPACE::`.
   void take_additions(Sema& sema, CodeCompletionContext& context, const std::string& prefix) {
     const auto scope = context.getCXXScopeSpecifier();
     DeclContext* space = scope ? sema.computeDeclContext(**scope) : nullptr;

@@ -114,7 +114,7 @@ class DeclarationCollector {
     first->addAttr(AbiTagAttr::CreateImplicit(context_, tags, 1));
   }
 
-  /// May code of an earlier cell or of the header refer to the symbol of this declaration?
+  /// Whether code of an earlier cell or of the header may refer to the symbol of this declaration.
   bool is_referred_to(const NamedDecl* first) const {
     if (sema_.getSourceManager().isLoadedSourceLocation(first->getLocation())) return true;
     for (const Decl* decl : first->redecls())

@@ -1,5 +1,5 @@
-// What a cell has declared, from clang's tree: the names go into the name table, and each entity gets a tag that makes
-// its symbol unique to the cell.
+// Takes what a cell has declared from clang's tree: the names go into the name table, and each entity gets a tag that
+// makes its symbol unique to the cell.
 //
 // The tag is an ABI tag (`__attribute__((abi_tag("__cell_7")))`), which is part of the mangled name only. So two
 // definitions of a class share no symbols, a global called `index` does not clash with libc's, and neither messages nor

@@ -25,8 +25,8 @@ class OpenMp {
   void start_cell(const Tokens& tokens, const std::set<std::string>& mentioned, const NameTable& names);
 
  private:
-  /// Version 4.5: from 5.0 on, clang delays each variable of a cell, since a later directive may refer to it, and the
-  /// code that initialises it comes too late for the cell.
+  /// The version is 4.5: from 5.0 on, clang delays each variable of a cell, since a later directive may refer to it,
+  /// and the code that initialises it comes too late for the cell.
   void set(bool on) { language_.OpenMP = on ? 45 : 0; }
 
   clang::LangOptions& language_;

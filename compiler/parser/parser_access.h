@@ -1,13 +1,13 @@
-// Access to two private functions of clang::Parser: the test whether a declaration or a statement comes next, and the
-// parser of statements. (clang-repl, which is part of clang, uses them for the same purpose.) The access is an explicit
-// instantiation, which may name private members.
+// Gives access to two private functions of clang::Parser: the test whether a declaration or a statement comes next, and
+// the parser of statements. (clang-repl, which is part of clang, uses them for the same purpose.) The access is an
+// explicit instantiation, which may name private members.
 #pragma once
 #include "compiler/front_end/clang_headers.h"
 
 namespace lockstep::compiler {
 
-/// Does a declaration come next? `in_namespace`: outside of functions, where `A::A(` begins the definition of a
-/// constructor, and a template's name with a parenthesis begins a deduction guide.
+/// Whether a declaration comes next. `in_namespace` means outside of functions, where `A::A(` begins the definition of
+/// a constructor, and a template's name with a parenthesis begins a deduction guide.
 bool next_is_declaration(clang::Parser& parser, bool in_namespace);
 clang::StmtResult parse_statement(clang::Parser& parser, clang::SmallVectorImpl<clang::Stmt*>& statements);
 

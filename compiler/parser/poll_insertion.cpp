@@ -76,7 +76,7 @@ class PollInserter : public RecursiveASTVisitor<PollInserter> {
     return type && !isUnresolvedExceptionSpec(type->getExceptionSpecType()) && !type->isNothrow();
   }
 
-  /// Is this a jump to a label before it, or to one that is known at run time only?
+  /// Whether this is a jump to a label before it, or to one that is known at run time only.
   bool goes_back(const Stmt* statement) const {
     if (llvm::isa<IndirectGotoStmt>(statement)) return true;
     const auto* jump = llvm::dyn_cast<GotoStmt>(statement);

@@ -14,7 +14,7 @@ PrintingPolicy policy_of(const CompilerInstance& instance) {
   return policy;
 }
 
-/// The text of the definition, and where a header has it.
+/// Adds the text of the definition, and where a header has it.
 void describe_source(const NamedDecl* decl, const CompilerInstance& instance, protocol::Inspection& answer) {
   const Decl* defined = decl;
   if (const auto* function = decl->getAsFunction(); function && function->getDefinition())
@@ -62,7 +62,7 @@ void describe(NamedDecl* decl, CompilerInstance& instance, const NameTable& name
 protocol::Inspection inspect_in(CompilerInstance& instance, CellParser& parser, const NameTable& names,
                                 const protocol::Inspect& request) {
   protocol::Inspection answer;
-  // A name, qualified or not: types, templates and namespaces are not expressions.
+  // The name of a type, a template or a namespace, qualified or not, is no expression.
   const size_t last = request.expression.rfind("::");
   const auto found = last == std::string::npos
                          ? names.lookup("", request.expression)

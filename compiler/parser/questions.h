@@ -1,4 +1,4 @@
-// Questions about a text that is not compiled: inspection (for completion see completion.h).
+// Answers questions about a text that is not compiled: inspection (for completion see completion.h).
 #pragma once
 #include "compiler/names/names.h"
 #include "compiler/parser/cell_parser.h"
@@ -6,7 +6,7 @@
 
 namespace lockstep::compiler {
 
-/// Type, declaration and comment of an expression, a type or a namespace.
+/// Returns type, declaration and comment of an expression, a type or a namespace.
 protocol::Inspection inspect_in(clang::CompilerInstance& instance, CellParser& parser, const NameTable& names,
                                 const protocol::Inspect& request);
 

@@ -12,7 +12,7 @@ namespace {
 
 [[noreturn]] void end() { ::_exit(kOutOfMemory); }
 
-/// Bytes of writable private memory, which RLIMIT_DATA counts: the sixth number of /proc/self/statm, in pages.
+/// Returns the writable private memory that RLIMIT_DATA counts: the sixth number of /proc/self/statm, in pages.
 rlim_t data_bytes() {
   std::ifstream file("/proc/self/statm");
   rlim_t pages = 0;

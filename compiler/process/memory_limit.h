@@ -1,4 +1,4 @@
-// A limit on the memory that one request may take. A text of one line can ask clang for more than any machine has.
+// Limits the memory that one request may take. A text of one line can ask clang for more than any machine has.
 #pragma once
 #include <sys/resource.h>
 
@@ -6,7 +6,7 @@
 
 namespace lockstep::compiler {
 
-/// The exit code of a process that has met its limit.
+/// A process that has met its limit has this exit code.
 inline constexpr int kOutOfMemory = 77;
 
 /// From here on, an allocation that clang can't go on without ends the process with kOutOfMemory.

@@ -24,7 +24,7 @@ std::string find_include_root() {
   return LOCKSTEP_SOURCE_ROOT;
 }
 
-/// Empty if the user has no folder for it.
+/// Returns an empty path if the user has no folder for it.
 std::string find_cache() {
   const fs::path folder = protocol::user_folder("XDG_CACHE_HOME", ".cache");
   return folder.empty() ? "" : folder / "lockstep";

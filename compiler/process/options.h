@@ -1,4 +1,4 @@
-// The options of lockstep-compiler: from its command line, from the environment, and from the folder that it is in.
+// Reads the options of lockstep-compiler from its command line, the environment, and the folder that it is in.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -29,10 +29,10 @@ struct Options {
 /// installation_problem() reports it.
 Options read_options(int argc, char** argv);
 
-/// What is wrong with the installation that `options` names, as a sentence with the fix; empty if nothing is wrong.
+/// Returns what is wrong with the installation that `options` names, as a sentence with the fix; empty if nothing is.
 std::string installation_problem(const Options& options);
 
-/// "clang 19.1.7".
+/// Returns "clang 19.1.7".
 std::string compiler_version();
 
 }  // namespace lockstep::compiler

@@ -1,5 +1,5 @@
-// Processes of the compiler. All of them are children of the first one, the supervisor, whichever process started them:
-// so they end when it ends, and it learns how they ended.
+// Starts processes of the compiler. All of them are children of the first one, the supervisor, whichever process
+// started them: so they end when it ends, and it learns how they ended.
 #pragma once
 #include <sys/types.h>
 

@@ -37,14 +37,14 @@ fs::path with_suffix(const fs::path& folder, const char* suffix) {
   return folder.parent_path() / (folder.filename().string() + suffix);
 }
 
-/// In seconds, as images of containers keep times.
+/// Uses seconds, as images of containers keep times.
 std::string stamp_of(const fs::path& path) {
   struct stat status = {};
   if (::stat(path.c_str(), &status) != 0) return "";
   return std::to_string(status.st_size) + "." + std::to_string(status.st_mtim.tv_sec);
 }
 
-/// Of the file's bytes, in hexadecimal digits; empty if it can't be read. Needs little memory.
+/// Returns the digest of the file's bytes in hexadecimal digits; empty if it can't be read. Needs little memory.
 std::string digest_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return "";
@@ -62,7 +62,7 @@ struct Entry {
   std::string file, stamp, digest;
 };
 
-/// Empty if the folder has no inventory, or a damaged one.
+/// Returns nothing if the folder has no inventory, or a damaged one.
 std::vector<Entry> read_inventory(const fs::path& folder) {
   std::ifstream text(folder / kInventory);
   std::vector<Entry> entries;
@@ -113,7 +113,7 @@ void make_private(const SharedFolder& folder, const fs::path& path) {
                    folder.what + " elsewhere, " + folder.advice);
 }
 
-/// The right to build a folder. Ends with the object, or with its process.
+/// Holds the right to build a folder. Ends with the object, or with its process.
 class Lock {
  public:
   /// Waits for the process that has it, if there is one, after a call of `wait(PID)`.
@@ -123,7 +123,7 @@ class Lock {
       throw StartError(std::string("the lock ") + path.string() + what + std::strerror(errno) + "; to put " +
                        folder.what + " elsewhere, " + folder.advice);
     };
-    // A lock file is removed with what it locks: is the locked file still the one of that name?
+    // A lock file is removed with what it locks, so the locked file may no longer be the one of that name.
     for (;;) {
       fd_ = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
       if (!fd_) fail(" can't be written: ");
@@ -174,7 +174,7 @@ std::string machine() {
   return name;
 }
 
-/// Seconds of each step in the last build on this machine, by file; empty where there was none.
+/// Returns the seconds of each step in the last build on this machine, by file; empty where there was none.
 std::map<std::string, double> last_build(const SharedFolder& folder) {
   std::ifstream file(folder.path.parent_path() / kLastBuild);
   std::string host, name;
@@ -195,7 +195,7 @@ void record_build(const SharedFolder& folder, std::map<std::string, double> step
   (void)protocol::replace_file(folder.path.parent_path() / kLastBuild, text.view(), 0666);
 }
 
-/// How long the steps from `first` on took in the last build; nothing where that is not known of all.
+/// Returns how long the steps from `first` on took in the last build; nothing where that is not known of all.
 std::optional<double> seconds_from(const std::vector<BuildStep>& steps, size_t first,
                                    const std::map<std::string, double>& known) {
   double sum = 0;

@@ -32,7 +32,7 @@ struct SharedFolder {
   std::vector<BuildStep> steps;  // in order; a step may read the files of those before it from its own folder
 };
 
-/// Does the folder contain all files as they were built? Judged by sizes and times.
+/// Whether the folder contains all files as they were built, judged by sizes and times.
 bool is_complete(const std::filesystem::path& folder);
 
 /// Compares the files with their digests. If one differs, the folder is built again the next time. Returns whether one

@@ -24,7 +24,7 @@ namespace {
 
 int64_t number_of(const protocol::Compile& request) { return request.number != 0 ? request.number : request.cell; }
 
-/// Was it declared by KeptValues::declarations()?
+/// Whether KeptValues::declarations() has declared it.
 bool is_kept_value(const NamedDecl* decl) {
   const auto* variable = llvm::dyn_cast<VarDecl>(decl);
   const auto* value = variable ? variable->getInit() : nullptr;
@@ -129,7 +129,7 @@ struct CellCompiler::Impl {
     }
   }
 
-  /// The tokens of the cell, after declarations of the kept values that it mentions.
+  /// Returns the tokens of the cell, after declarations of the kept values that it mentions.
   Tokens with_kept_values(Tokens tokens, const std::string& file) {
     const auto referred = referred_names(tokens, instance->getPreprocessor());
     const std::string text = kept->declarations(referred, tokens, *names, view_rank);

@@ -14,7 +14,7 @@
 
 namespace lockstep::compiler {
 
-/// What an attempt to compile a cell has learnt for the next attempt.
+/// Holds what an attempt to compile a cell has learnt for the next attempt.
 struct Attempt {
   bool predict = true;
   bool capture_defaults = true;
@@ -42,11 +42,11 @@ class CellCompiler {
   /// Compiles the prelude's shared object: the functions that worker/cell/warm_prelude.h lists. The process can't
   /// compile cells afterwards.
   std::string make_prelude();
-  /// The text of the file for add_library_names(). The process can't compile cells afterwards.
+  /// Returns the text of the file for add_library_names(). The process can't compile cells afterwards.
   std::string make_library_names();
-  /// Completion finds the header's names in the file at `path`. Without it, it reads them from the header.
+  /// Lets completion find the header's names in the file at `path`. Without it, it reads them from the header.
   void add_library_names(const std::string& path);
-  /// Every rank has loaded the shared object at `path`.
+  /// Notes that every rank has loaded the shared object at `path`.
   void add_prelude(const std::string& path);
 
   /// Does what would otherwise delay the first cell: initialises code generation, and passes the header to it.

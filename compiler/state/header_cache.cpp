@@ -32,7 +32,7 @@ constexpr const char* kPrelude = "libprelude.so";
 constexpr const char* kLibraryNames = "names.txt";
 constexpr uintmax_t kSpaceNeeded = 400u << 20;  // bytes; the header has some 170 MB
 
-/// FNV-1a.
+/// Computes FNV-1a.
 class Hash {
  public:
   void add(std::string_view text) {
@@ -43,7 +43,7 @@ class Hash {
     add(path.filename().string());
     add(protocol::read_file(path).value_or(""));
   }
-  /// For large files: size and time instead of the contents. Images of containers keep times in seconds.
+  /// Takes size and time of a large file instead of its contents. Images of containers keep times in seconds.
   void add_stamp(const fs::path& path) {
     struct stat status = {};
     ::stat(path.c_str(), &status);
@@ -91,7 +91,7 @@ void write_file(const fs::path& path, std::string_view bytes) {
     throw StartError("writing " + path.string() + " failed: " + std::strerror(error));
 }
 
-/// Headers of Lockstep in the precompiled header, found by following #include "...".
+/// Returns the headers of Lockstep in the precompiled header, found by following #include "...".
 std::set<fs::path> own_headers(const Options& options) {
   const fs::path root = options.include_root;
   std::set<fs::path> found;

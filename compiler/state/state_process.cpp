@@ -120,7 +120,7 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
     try {
       compiler.emplace(options, header.precompiled);
     } catch (const StartError& error) {
-      // Is it damaged in a way that size and time do not show? If not, this session can't read it, but others can.
+      // It may be damaged in a way that size and time do not show. If not, only this session can't read it.
       if (!discard_if_damaged(std::filesystem::path(header.precompiled).parent_path()))
         throw StartError(std::string(error.what()) +
                          ", though it is undamaged: does this session have too little memory (ulimit -v)?");

@@ -8,7 +8,7 @@ using namespace clang;
 
 namespace {
 
-/// May `token` end what comes before the name in `TYPE name`?
+/// Whether `token` may end what comes before the name in `TYPE name`.
 bool may_end_type(const Token& token) {
   switch (token.getKind()) {
     case tok::identifier:

@@ -37,7 +37,7 @@ class NameCollector {
   std::vector<Declared> found_;
 };
 
-/// After all `template <...>` at `i`.
+/// Skips all `template <...>` at `i`.
 size_t after_template_head(const Tokens& tokens, size_t i, bool& specialization) {
   while (is_at(tokens, i, tok::kw_template) && is_at(tokens, i + 1, tok::less)) {
     if (is_at(tokens, i + 2, tok::greater)) specialization = true;
@@ -102,7 +102,7 @@ void NameCollector::name_space(size_t i, const std::string& path) {
   if (i < tokens_.size()) items(i, inner);
 }
 
-/// The definition of a class, a union or an enumeration at `i`, and the variable after it.
+/// Takes the definition of a class, a union or an enumeration at `i`, and the variable after it.
 bool NameCollector::type(size_t i, const std::string& path) {
   if (i >= tokens_.size() || !is_class_key(tokens_[i])) return false;
   const bool enumeration = at(i, tok::kw_enum);
@@ -122,7 +122,7 @@ bool NameCollector::type(size_t i, const std::string& path) {
   return true;
 }
 
-/// The enumerators of an unscoped enumeration are names of the scope that it is in.
+/// Takes the enumerators of an unscoped enumeration, which are names of the scope that it is in.
 void NameCollector::enumerators(size_t brace, const std::string& path) {
   const size_t end = after_bracket(tokens_, brace) - 1;
   bool expected = true;
@@ -133,7 +133,7 @@ void NameCollector::enumerators(size_t brace, const std::string& path) {
   }
 }
 
-/// `auto [a, b] = ...`
+/// Takes `auto [a, b] = ...`.
 bool NameCollector::bindings(size_t i, const std::string& path) {
   if (!at(i, tok::kw_auto)) return false;
   ++i;
@@ -159,7 +159,7 @@ void NameCollector::function(size_t name, const std::string& path) {
 void NameCollector::variables(size_t name, bool is_extern, bool is_template, const std::string& path) {
   add(path, name, Declared::variable, !is_extern || at(name + 1, tok::equal));
   if (is_template) return;
-  // Further declarators: after each comma outside brackets.
+  // Further declarators come after each comma outside brackets.
   for (size_t i = name + 1; i < tokens_.size() && !tokens_[i].isOneOf(tok::semi, tok::eof);) {
     if (tokens_[i].isOneOf(tok::l_paren, tok::l_square, tok::l_brace)) {
       i = after_bracket(tokens_, i);

@@ -1,4 +1,4 @@
-// Which names the tokens of a cell declare, and to which they refer, as far as tokens can tell: enough to find the
+// Finds the names that the tokens of a cell declare, and to which they refer, as far as tokens can tell: enough for the
 // earlier definitions that a cell replaces. A wrong guess leads to an error of clang, which the next attempt corrects.
 #pragma once
 #include <set>
@@ -20,13 +20,13 @@ struct Declared {
   bool is_type() const { return form == type_definition || form == alias; }
 };
 
-/// The names that the declaration at `begin` declares.
+/// Returns the names that the declaration at `begin` declares.
 std::vector<Declared> declared_names(const Tokens& tokens, size_t begin, clang::Preprocessor& preprocessor);
 
-/// Functions that a cell defines outside of any namespace.
+/// Returns the functions that a cell defines outside of any namespace.
 std::set<std::string> defined_functions(const Tokens& tokens, clang::Preprocessor& preprocessor);
 
-/// The identifiers by which the cell may refer to earlier definitions: all except those that it declares first.
+/// Returns the identifiers by which the cell may refer to earlier definitions: all except those that it declares first.
 std::set<std::string> referred_names(const Tokens& tokens, clang::Preprocessor& preprocessor);
 
 }  // namespace lockstep::compiler

@@ -26,7 +26,7 @@ class FilePragma : public PragmaHandler {
   Action action_;
 };
 
-/// From here on the cell counts as a system header, and so does what it includes.
+/// Makes the cell count as a system header from here on, and what it includes.
 class LibraryPragma : public PragmaHandler {
  public:
   LibraryPragma() : PragmaHandler("library") {}

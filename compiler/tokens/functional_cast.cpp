@@ -44,7 +44,7 @@ TypeName read_type_name(const Tokens& tokens, size_t i) {
   return type;
 }
 
-/// The name that a declarator in parentheses declares: after `*`, `&`, further parentheses and qualifiers.
+/// Finds the name that a declarator in parentheses declares: after `*`, `&`, further parentheses and qualifiers.
 size_t find_declared(const Tokens& tokens, size_t i) {
   while (i < tokens.size() && tokens[i].isOneOf(tok::star, tok::amp, tok::ampamp, tok::l_paren, tok::kw_const,
                                                 tok::kw_volatile, tok::coloncolon))
@@ -53,7 +53,7 @@ size_t find_declared(const Tokens& tokens, size_t i) {
   return is_at(tokens, i, tok::identifier) ? i : tokens.size();
 }
 
-/// `-> Name<...>` and the end: a deduction guide.
+/// Whether `-> Name<...>` and the end follow: a deduction guide.
 bool is_guide(const Tokens& tokens, size_t i) {
   if (!is_at(tokens, i, tok::arrow)) return false;
   const TypeName type = read_type_name(tokens, i + 1);
@@ -86,7 +86,7 @@ std::optional<FunctionalCast> functional_cast(const Tokens& tokens, size_t begin
 
 bool declares_more(const Tokens& tokens, const FunctionalCast& cast) {
   if (cast.after < tokens.size() && tokens[cast.after].isOneOf(tok::equal, tok::l_brace)) return true;
-  // A function: after its parameters comes a body.
+  // After the parameters of a function comes a body.
   if (!is_at(tokens, cast.after, tok::l_paren)) return false;
   for (size_t i = after_bracket(tokens, cast.after); i < tokens.size() && !tokens[i].isOneOf(tok::semi, tok::eof);) {
     if (tokens[i].is(tok::l_brace)) return true;

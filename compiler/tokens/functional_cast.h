@@ -16,11 +16,11 @@ struct FunctionalCast {
   bool guide_or_constructor = false;  // `Box(T) -> Box<T>`, `Net::Net(...)`
 };
 
-/// The item at `begin`, if it has that form. An item with a specifier that only declarations have (`const`, `static`,
-/// ...) does not have it.
+/// Returns the item at `begin`, if it has that form. An item with a specifier that only declarations have (`const`,
+/// `static`, ...) does not have it.
 std::optional<FunctionalCast> functional_cast(const Tokens& tokens, size_t begin);
 
-/// Is it a declaration with more than a name: with an initialiser, or a function's body?
+/// Whether it is a declaration with more than a name: with an initialiser, or a function's body.
 bool declares_more(const Tokens& tokens, const FunctionalCast& cast);
 
 }  // namespace lockstep::compiler

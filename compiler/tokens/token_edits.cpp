@@ -10,20 +10,20 @@ using namespace clang;
 
 namespace {
 
-/// Is the `[` at `i` the start of a lambda with a capture default?
+/// Whether the `[` at `i` is the start of a lambda with a capture default.
 bool has_capture_default(const Tokens& tokens, size_t i) {
   return is_at(tokens, i, tok::l_square) && (is_at(tokens, i + 1, tok::amp) || is_at(tokens, i + 1, tok::equal)) &&
          (is_at(tokens, i + 2, tok::r_square) || is_at(tokens, i + 2, tok::comma));
 }
 
-/// Is the `[` at `i` the start of a lambda, judged by the token before it?
+/// Whether the `[` at `i` is the start of a lambda, judged by the token before it.
 bool starts_lambda(const Tokens& tokens, size_t i) {
   if (!is_at(tokens, i, tok::l_square) || i == 0 || is_at(tokens, i + 1, tok::l_square)) return false;
   return tokens[i - 1].isOneOf(tok::equal, tok::l_paren, tok::comma, tok::l_brace, tok::kw_return, tok::question,
                                tok::colon, tok::plus, tok::exclaim, tok::ampamp, tok::pipepipe);
 }
 
-/// After the body of the lambda whose `[` is at `i`.
+/// Skips the lambda whose `[` is at `i`, with its body.
 size_t after_lambda(const Tokens& tokens, size_t i) {
   size_t k = after_bracket(tokens, i);
   while (k < tokens.size() && !tokens[k].isOneOf(tok::l_brace, tok::semi)) {
@@ -35,11 +35,11 @@ size_t after_lambda(const Tokens& tokens, size_t i) {
   return is_at(tokens, k, tok::l_brace) ? after_bracket(tokens, k) : k;
 }
 
-/// One mark per token.
+/// Has one mark per token.
 using Marks = std::vector<bool>;
 
 /// Marks the capture defaults of lambdas in the initialiser of the variable whose name is at `name`, except in lambdas
-/// inside other lambdas. True if there is a lambda.
+/// inside other lambdas. Returns whether there is a lambda.
 bool edit_initializer(const Tokens& tokens, size_t name, size_t end, bool defaults, Marks& dropped) {
   bool lambda = false;
   for (size_t i = name + 1; i < end;) {
@@ -57,7 +57,7 @@ bool edit_initializer(const Tokens& tokens, size_t name, size_t end, bool defaul
   return lambda;
 }
 
-/// `struct {...} pair;` from `begin`: the positions of its brace and of the name of its first variable.
+/// Finds `struct {...} pair;` from `begin`: the positions of its brace and of the name of its first variable.
 std::optional<std::pair<size_t, size_t>> find_unnamed_type(const Tokens& tokens, size_t begin) {
   size_t i = begin;
   while (i < tokens.size() && tokens[i].isOneOf(tok::kw_const, tok::kw_constexpr, tok::kw_constinit, tok::kw_inline,
@@ -72,8 +72,8 @@ std::optional<std::pair<size_t, size_t>> find_unnamed_type(const Tokens& tokens,
   return std::pair(brace, name);
 }
 
-/// The closing braces of the body and of the handlers of the main() whose name is at `name`, if it has a return type
-/// other than void.
+/// Returns the closing braces of the body and of the handlers of the main() whose name is at `name`, if it has a return
+/// type other than void.
 std::set<size_t> ends_of_main(const Tokens& tokens, size_t name) {
   if (name == 0 || identifier(tokens, name) != "main" || !is_at(tokens, name + 1, tok::l_paren)) return {};
   const Token& before = tokens[name - 1];
@@ -96,7 +96,7 @@ std::set<size_t> ends_of_main(const Tokens& tokens, size_t name) {
   return ends;
 }
 
-/// A token that no text contains.
+/// Makes a token that no text contains.
 Token made_token(const Token& place, tok::TokenKind kind, IdentifierInfo* name = nullptr) {
   Token token;
   token.startToken();

@@ -1,12 +1,12 @@
-// NaN and Inf among the elements of 16 bytes, without a branch for each.
+// Finds NaN and Inf among the elements of 16 bytes, without a branch for each.
 #pragma once
 #include "cuda/bodies/host_device.h"
 #include "cuda/bodies/records.h"
 
 namespace lockstep::cuda {
 
-/// Whether one of the elements in a word is NaN or Inf. Of each element the exponent's bits are taken and one is added
-/// to the lowest: only where all are set does it reach the sign's bit.
+/// Whether one of the elements in a word is NaN or Inf. One is added to the lowest of each element's exponent bits:
+/// only where all are set does it reach the sign's bit.
 LOCKSTEP_HOST_DEVICE bool is_bad(kernels::Kind kind, const Piece& piece) {
   using kernels::Kind;
   uint32_t mask = 0, lowest = 0, reached = 0;

@@ -41,7 +41,7 @@ LOCKSTEP_HOST_DEVICE void fingerprint_phase(FingerprintContext& context) {
   if constexpr (phase == 8) fingerprint_tensor(context);
 }
 
-/// Whether the block goes on after `phase`; the same for all of its threads.
+/// Whether the block goes on after `phase`. The answer is the same for all of its threads.
 LOCKSTEP_HOST_DEVICE bool fingerprint_goes_on(uint32_t phase, const FingerprintShared& shared) {
   return (phase != 5 && phase != 7) || shared.last != 0;
 }

@@ -16,8 +16,8 @@ LOCKSTEP_HOST_DEVICE void chain_hashes(FingerprintContext& context, uint32_t lan
   context.shared.hash_lanes[lane] = hash;
 }
 
-/// Stripes that were read with care first, then the others, then the one that the tensor's end cuts off: the order in
-/// which the CPU's loops add them up.
+/// Adds up stripes that were read with care first, then the others, then the one that the tensor's end cuts off: the
+/// order of the CPU's loops.
 LOCKSTEP_HOST_DEVICE void chain_squares(FingerprintContext& context, uint32_t lane) {
   const FingerprintShared& shared = context.shared;
   const uint32_t bytes = context.chunk_bytes(), stripes = bytes / kernels::kStripeBytes;
@@ -54,7 +54,7 @@ LOCKSTEP_HOST_DEVICE void fingerprint_chain(FingerprintContext& context) {
   if (warp == 2) reduce_counts(context, lane);
 }
 
-// Each half of a hash, the squares and the rest are combined by a warp of their own, at the same time.
+// Each half of a hash, the squares, and the rest are combined by a warp of their own, at the same time.
 inline constexpr uint32_t kParts = 4;
 LOCKSTEP_HOST_DEVICE uint32_t part_of(const FingerprintContext& context) {
   return context.thread % 32 == 0 ? context.thread / 32 : kParts;
@@ -92,13 +92,13 @@ LOCKSTEP_HOST_DEVICE void fingerprint_fold(FingerprintContext& context) {
   }
 }
 
-/// Into shared.last: whether all others of `count` have come here before. What they had written is seen from now on.
+/// Writes into shared.last whether all others of `count` have come here. What they had written is seen from now on.
 LOCKSTEP_HOST_DEVICE void take_ticket(FingerprintContext& context, uint32_t* tickets, uint32_t count) {
   if (context.thread != 0) return;
   context.shared.last = count == 1 || atomic_add(tickets, 1) == count - 1 ? 1 : 0;
 }
 
-/// One part of `count` results, on top of what is in `total`, in order.
+/// Combines one part of `count` results, in order, on top of what is in `total`.
 LOCKSTEP_HOST_DEVICE void combine(uint32_t part, const kernels::Result* results, uint32_t count,
                                   kernels::Result& total) {
   switch (part) {
@@ -123,7 +123,7 @@ LOCKSTEP_HOST_DEVICE void combine(uint32_t part, const kernels::Result* results,
   }
 }
 
-/// The group of this block's chunk among its tensor's.
+/// Returns the group of this block's chunk among its tensor's.
 LOCKSTEP_HOST_DEVICE uint32_t group_of(const FingerprintContext& context) {
   return (context.block - context.tensor().first_chunk) / static_cast<uint32_t>(kernels::kGroupChunks);
 }

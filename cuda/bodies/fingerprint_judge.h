@@ -1,10 +1,10 @@
-// The phase "judge" of the fingerprint kernel: stripes with NaN, Inf, huge or tiny values are read again in float64.
+// The phase "judge" of the fingerprint kernel reads stripes with NaN, Inf, huge or tiny values again in float64.
 #pragma once
 #include "cuda/bodies/fingerprint_launch.h"
 
 namespace lockstep::cuda {
 
-/// A stripe's elements of four lanes of 16, one after the other, in float64.
+/// Reads a stripe's elements of four lanes of 16, one after the other, in float64.
 template <typename Element, typename ToDouble>
 LOCKSTEP_HOST_DEVICE void read_carefully(FingerprintContext& context, const ToDouble& to_double) {
   const Reader reader(context.tensor(), context.launch.strides);

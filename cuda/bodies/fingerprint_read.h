@@ -5,7 +5,7 @@
 
 namespace lockstep::cuda {
 
-/// Elements that become float32: their squares in float32, in 4 lanes of 16, or in 8 of 32 (float16).
+/// Takes squares of elements that become float32 in float32, in 4 lanes of 16, or in 8 of 32 (float16).
 template <kernels::Kind kind>
 struct FloatSums {
   static constexpr bool kHalf = kind == kernels::Kind::float16;
@@ -40,21 +40,21 @@ struct FloatSums {
   }
 };
 
-/// 8-bit floats: as float32, without those that are not finite, which are counted.
+/// Takes 8-bit floats as float32, without those that are not finite, which are counted.
 template <kernels::Kind kind>
 struct Float8Sums {
   static constexpr bool kE5m2 = kind == kernels::Kind::float8_e5m2 || kind == kernels::Kind::float8_e5m2fnuz;
   static constexpr bool kFnuz = kind == kernels::Kind::float8_e5m2fnuz || kind == kernels::Kind::float8_e4m3fnuz;
   static constexpr uint32_t kMantissaBits = kE5m2 ? 2 : 3;
   static constexpr uint32_t kBias = (kE5m2 ? 15U : 7U) + (kFnuz ? 1U : 0U);
-  // The magnitudes from which on a value is not finite; of fnuz types the only one is the negative zero.
+  // A magnitude from here on is not finite; fnuz types have the negative zero only.
   static constexpr uint32_t kBeyond = kFnuz ? 0x80U : kind == kernels::Kind::float8_e5m2 ? 0x7cU : 0x7fU;
   float squares[4] = {};
   uint32_t greatest = 0;  // a magnitude, where a float32 has it
   uint32_t counts = 0;
 
   static constexpr uint32_t kShift = 23U - kMantissaBits;
-  /// Exact for subnormal values, too: a power of 2 moves the exponent.
+  /// Is exact for subnormal values, too: a power of 2 moves the exponent.
   LOCKSTEP_HOST_DEVICE static float value_of(uint32_t shifted) {
     return float_of(shifted) * float_of((254U - kBias) << 23);
   }
@@ -92,7 +92,7 @@ struct Float8Sums {
   }
 };
 
-/// Elements whose squares are taken in float64: 4 lanes of 16 for 32 bits, 2 of 8 for 64 bits.
+/// Takes squares in float64: 4 lanes of 16 for 32 bits, 2 of 8 for 64 bits.
 template <kernels::Kind kind>
 struct DoubleSums {
   static constexpr bool kWords = kind == kernels::Kind::uint32 || kind == kernels::Kind::int32;
@@ -126,7 +126,7 @@ struct DoubleSums {
   }
 };
 
-/// 8 and 16 bits: squares are added as integers, in 2 lanes of 8.
+/// Adds squares of 8 and 16 bits as integers, in 2 lanes of 8.
 template <kernels::Kind kind>
 struct SmallIntegerSums {
   static constexpr bool kByte = kind == kernels::Kind::uint8 || kind == kernels::Kind::int8;
@@ -166,7 +166,7 @@ struct NoSums {
   }
 };
 
-/// This thread's part of its stripe. `load` gives the 16 bytes at an offset within the chunk.
+/// Reads this thread's part of its stripe. `load` gives the 16 bytes at an offset within the chunk.
 template <typename Sums, uint32_t batch, typename Load>
 LOCKSTEP_HOST_DEVICE void read_stripe(FingerprintContext& context, const Load& load) {
   const uint32_t quad = context.quad();

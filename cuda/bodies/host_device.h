@@ -1,7 +1,7 @@
-// What the bodies of kernels are written in: plain C++ that nvcc compiles for devices and any compiler for the CPU, where
-// tests run whole grids of them. A kernel is a sequence of phases, functions of (launch, block, thread, shared memory);
-// between two phases all threads of a block meet (__syncthreads). A thread keeps nothing from one phase to the next but
-// what lies in shared or global memory.
+// Bodies of kernels are plain C++ that nvcc compiles for devices and any compiler for the CPU, where tests run whole
+// grids of them. A kernel is a sequence of phases, functions of (launch, block, thread, shared memory). Between two
+// phases all threads of a block meet (__syncthreads). A thread keeps nothing from one phase to the next but what lies
+// in shared or global memory.
 #pragma once
 #include <cstdint>
 
@@ -20,7 +20,7 @@
 
 namespace lockstep::cuda {
 
-/// Of float32 and float64, and back.
+/// Convert bits to float32 and float64, and back.
 LOCKSTEP_HOST_DEVICE float float_of(uint32_t bits) {
   float value;
   __builtin_memcpy(&value, &bits, sizeof value);
@@ -42,7 +42,7 @@ LOCKSTEP_HOST_DEVICE uint64_t bits_of(double value) {
   return bits;
 }
 
-/// 16 bytes, what a thread loads at a time.
+/// A thread loads 16 bytes at a time.
 struct alignas(16) Piece {
   uint32_t words[4];
 };
@@ -59,7 +59,7 @@ LOCKSTEP_HOST_DEVICE Piece load_piece(const uint8_t* data) {
 #endif
 }
 
-/// Of a type that memory at `data` is aligned for.
+/// Loads a value of a type that memory at `data` is aligned for.
 template <typename T>
 LOCKSTEP_HOST_DEVICE T load(const uint8_t* data) {
 #if defined(__CUDA_ARCH__)
@@ -71,7 +71,7 @@ LOCKSTEP_HOST_DEVICE T load(const uint8_t* data) {
 #endif
 }
 
-/// IEEE half as a float, exactly; NaN and Inf stay what they are. Devices have an instruction for it.
+/// Returns an IEEE half as a float, exactly; NaN and Inf stay what they are. Devices have an instruction for it.
 LOCKSTEP_HOST_DEVICE float float_of_half(uint32_t half) {
 #if defined(__CUDA_ARCH__)
   float value;
@@ -84,7 +84,7 @@ LOCKSTEP_HOST_DEVICE float float_of_half(uint32_t half) {
 #endif
 }
 
-// Across blocks. On the CPU, blocks may be threads.
+// Counters are shared by blocks. On the CPU, blocks may be threads.
 /// Returns what was there. Acquires and releases: what all threads of this block have written before the barrier before
 /// it is seen after the barrier behind it by the blocks that add later.
 LOCKSTEP_HOST_DEVICE uint32_t atomic_add(uint32_t* counter, uint32_t value) {

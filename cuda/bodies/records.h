@@ -1,5 +1,5 @@
-// How the tensors of a launch lie in memory: what host code writes and kernels read. Tensors are taken apart into chunks
-// of 64 KiB, one for each block of threads.
+// Host code writes, and kernels read, how the tensors of a launch lie in memory. Tensors are taken apart into chunks of
+// 64 KiB, one for each block of threads.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +12,7 @@ namespace kernels = inspect::kernels;
 
 inline constexpr uint32_t kMostDimensions = 8;
 
-/// The strides of a tensor that is not contiguous, neighbouring dimensions merged where they lie as one. Outermost first.
+/// The strides of a tensor that is not contiguous. Neighbouring dimensions that lie as one are merged. Outermost first.
 struct Strides {
   uint32_t dimensions;
   uint32_t element_size;  // bytes
@@ -41,7 +41,7 @@ class Reader {
   LOCKSTEP_HOST_DEVICE bool in_pieces() const { return !strides_ && tensor_.width == 16; }
   LOCKSTEP_HOST_DEVICE const uint8_t* contiguous_at(int64_t begin) const { return tensor_.data + begin; }
 
-  /// The 16 bytes from `begin` (a multiple of 16) on, zeros after the tensor's end.
+  /// Returns the 16 bytes from `begin` (a multiple of 16) on, with zeros after the tensor's end.
   LOCKSTEP_HOST_DEVICE Piece piece(int64_t begin) const {
     Piece piece = {};
     if (strides_) {
@@ -67,7 +67,7 @@ class Reader {
     return piece;
   }
 
-  /// `T` at `begin` (a multiple of its size, before the tensor's end): an element or a part of a complex number.
+  /// Returns the `T` at `begin` (a multiple of its size, before the end): an element or a part of a complex number.
   template <typename T>
   LOCKSTEP_HOST_DEVICE T element(int64_t begin) const {
     return load<T>(strides_ ? address(begin) : tensor_.data + begin);

@@ -9,7 +9,7 @@
 namespace lockstep::cuda {
 
 inline constexpr uint32_t kSentinelThreads = 256;
-/// The flag of a list without NaN and Inf.
+/// The flag has this value for a list without NaN and Inf.
 inline constexpr uint32_t kNoneBad = 0x7fffffffU;
 
 struct SentinelLaunch {

@@ -1,4 +1,4 @@
-// A communication hook: a callable that takes over the reduction of a bucket of gradients.
+// A communication hook is a callable that takes over the reduction of a bucket of gradients.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
@@ -13,7 +13,7 @@
 namespace lockstep::ddp {
 
 using GradBucket = c10d::GradBucket;
-/// Resolves to one tensor of the bucket's size.
+/// It resolves to one tensor of the bucket's size.
 using GradFuture = c10::intrusive_ptr<c10::ivalue::Future>;
 
 /// Takes a bucket whose buffer holds this rank's gradients, not yet divided, and returns a future of the flat tensor
@@ -26,7 +26,7 @@ struct CommHook {
     requires(!std::same_as<std::remove_cvref_t<F>, CommHook> && std::is_invocable_r_v<GradFuture, F&, GradBucket&>)
   CommHook(F&& hook) : name("custom"), run(std::forward<F>(hook)) {}  // NOLINT: a lambda is a hook
 
-  /// Its name in logging_data().
+  /// This name stands in logging_data().
   std::string name;
   std::function<GradFuture(GradBucket&)> run;
   /// Called on every rank when the wrapper starts afresh: reset(), update_process_group(), the first forward after a

@@ -38,7 +38,7 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-// After `sent`, its values are in `buffer`, which has the type that the Reducer expects.
+// Copies the values of `sent` into `buffer`, which has the type that the Reducer expects.
 GradFuture then_copy_into(const torch::Tensor& buffer, const GradFuture& sent) {
   return sent->then(
       [buffer](c10::ivalue::Future& done) {

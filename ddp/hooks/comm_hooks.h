@@ -9,27 +9,27 @@
 
 namespace lockstep::ddp {
 
-/// The mean over the ranks, as without a hook.
+/// Takes the mean over the ranks, as without a hook.
 CommHook allreduce_hook(c10::intrusive_ptr<c10d::ProcessGroup> group = {});
-/// The mean over the ranks, sent and added up as 16-bit floats (sparse gradients in full). Half: 11 significant bits,
-/// up to 65504.
+/// Takes the mean over the ranks, sent and added up as 16-bit floats (sparse gradients in full). Half has 11
+/// significant bits, up to 65504.
 CommHook fp16_compress_hook(c10::intrusive_ptr<c10d::ProcessGroup> group = {});
-/// The same as brain floats: 8 significant bits, the range of float.
+/// Does the same in brain floats, which have 8 significant bits and the range of float.
 CommHook bf16_compress_hook(c10::intrusive_ptr<c10d::ProcessGroup> group = {});
-/// `hook` gets a bucket of 16-bit floats, and its result is cast back. A sparse bucket goes to it in full.
+/// Gives `hook` a bucket of 16-bit floats, and casts its result back. A sparse bucket goes to it in full.
 CommHook fp16_compress_wrapper(CommHook hook);
 CommHook bf16_compress_wrapper(CommHook hook);
-/// No communication: each rank keeps its gradients, so replicas diverge. To measure the cost of communication.
+/// Does not communicate, so replicas diverge. It serves to measure the cost of communication.
 CommHook noop_hook();
 
 namespace detail {
 
-/// The group, or the default group where it is empty.
+/// Returns the group, or the default group where it is empty.
 c10::intrusive_ptr<c10d::ProcessGroup> group_or_default(const c10::intrusive_ptr<c10d::ProcessGroup>& group);
-/// The mean of `tensor` over `group`, in place. It is divided first, so that sums of 16-bit floats do not overflow.
+/// Takes the mean of `tensor` over `group`, in place. It divides first, so that sums of 16-bit floats do not overflow.
 GradFuture mean_over_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const torch::Tensor& tensor);
 GradFuture completed(const torch::Tensor& value);
-/// The smallest `mine` of any rank, sent on `device`. Collective; waits.
+/// Returns the smallest `mine` of any rank, sent on `device`. Collective; waits.
 int64_t least_over_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group, int64_t mine, torch::Device device);
 
 }  // namespace detail

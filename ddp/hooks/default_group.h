@@ -1,10 +1,10 @@
-// The group that a wrapper, a hook or a helper uses by default.
+// A wrapper, a hook or a helper uses this group by default.
 #pragma once
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 namespace lockstep::ddp {
 
-/// dist's default group. Throws Error if there is none, with the call that makes one.
+/// Returns dist's default group. Throws Error if there is none, with the call that makes one.
 c10::intrusive_ptr<c10d::ProcessGroup> default_group();
 
 }  // namespace lockstep::ddp

@@ -34,9 +34,9 @@ class PostLocalSGDState {
  public:
   /// Throws ArgumentError without a subgroup if post_local_gradient_allreduce needs one.
   explicit PostLocalSGDState(PostLocalSGDOptions options);
-  /// Steps so far. After a restart all ranks take the smallest count of any: a step that failed on one is not counted.
+  /// Returns the steps so far. After a restart it is the smallest count of any rank: a failed step does not count.
   int64_t iter() const { return iter_; }
-  /// The hook's work on one bucket. Collective.
+  /// Does the hook's work on one bucket. Collective.
   GradFuture reduce(GradBucket& bucket);
   /// The wrapper starts afresh (CommHook::restart). Local.
   void restart() { restarted_ = true; }
@@ -59,11 +59,11 @@ class PeriodicModelAverager {
   /// Collective in the calls that average, and in the first one after restart(). Returns whether this call averaged. If
   /// averaging fails, the call is not counted.
   bool average_parameters(const std::vector<torch::Tensor>& parameters);
-  /// Calls so far. After a restart all ranks take the smallest count of any: a step that failed on one is not counted.
+  /// Returns the calls so far. After a restart it is the smallest count of any rank: a failed step does not count.
   int64_t step() const { return step_; }
-  /// After a step that failed on some ranks only: call it on every rank, together with the wrapper's reset(). If the
-  /// ranks were reconnected (dist::regroup, which a session runs before the cell that follows a failed one), it happens
-  /// by itself. Local.
+  /// Starts afresh after a step that failed on some ranks only: call it on every rank, together with the wrapper's
+  /// reset(). If the ranks were reconnected (dist::regroup, which a session runs before the cell that follows a failed
+  /// one), it happens by itself. Local.
   void restart() { restarted_ = true; }
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 using torch::Tensor;
 
-// Matrices of one shape: `views` into the bucket, compressed together.
+// Matrices of one shape, as `views` into the bucket, which are compressed together.
 struct Batch {
   std::vector<Tensor> views;  // [n, m] each
   int64_t n, m, rank;
@@ -25,7 +25,7 @@ Tensor stacked(const Batch& batch) {
   return batch.count() == 1 ? batch.views[0].unsqueeze(0) : torch::stack(batch.views);
 }
 
-// The parts of `flat` as [count, rows, rank], one a batch.
+// Returns the parts of `flat` as [count, rows, rank], one a batch.
 template <class Rows>
 std::vector<Tensor> factors(const Tensor& flat, const std::vector<Batch>& batches, const Rows& rows) {
   std::vector<Tensor> parts;
@@ -62,7 +62,7 @@ void orthogonalize(Tensor matrices, double epsilon) {
     matrices.copy_(std::get<0>(torch::linalg_qr(matrices)));
     return;
   }
-  // Gram and Schmidt: QR does not take 16-bit floats, and is slower for one or two columns.
+  // Gram and Schmidt's method is used: QR does not take 16-bit floats, and is slower for one or two columns.
   for (int64_t i = 0; i < columns; ++i) {
     auto column = matrices.narrow(2, i, 1);
     const auto length = column.norm(2, {1}, /*keepdim=*/true).add_(epsilon);
@@ -132,7 +132,7 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
     given = work.clone();
   }
 
-  // Matrices worth compressing, and the rest.
+  // Matrices that are worth compressing go into `batches`, the rest into `in_full`.
   std::vector<Batch> batches;
   std::vector<Tensor> in_full;
   const auto add_matrix = [&](const Tensor& view) {
@@ -181,8 +181,8 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
     memory.q = torch::empty({factor_elements(batches, rows_q)}, work.options());
   }
   const auto p = factors(memory.p, batches, rows_p), q = factors(memory.q, batches, rows_q);
-  // Columns to draw again. A column of zeros, which a step of zero gradients leaves, would stay zero: P = M Q, and the
-  // next Q = Mᵀ P. They are the same on every rank, since Q is.
+  // These columns are drawn again. A column of zeros, which a step of zero gradients leaves, would stay zero: P = M Q,
+  // and the next Q = Mᵀ P. They are the same on every rank, since Q is.
   std::vector<Tensor> lost;
   bool draws = fresh;
   for (const auto& factor : q) {
@@ -192,7 +192,7 @@ Tensor PowerSGDState::compress(GradBucket& bucket, bool as_one_square_matrix) {
     draws = draws || lost.back().any().item<bool>();
   }
   if (draws) {
-    // The same numbers on every rank, different ones in every step and bucket.
+    // The numbers are the same on every rank, and differ in every step and bucket.
     const uint64_t seed = options_.random_seed();
     std::seed_seq numbers{seed, seed >> 32, static_cast<uint64_t>(iter_), static_cast<uint64_t>(bucket.getIndex())};
     auto generator = torch::make_generator<torch::CPUGeneratorImpl>(std::mt19937_64(numbers)());

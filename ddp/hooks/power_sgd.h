@@ -28,29 +28,29 @@ struct PowerSGDOptions {
   TORCH_ARG(bool, warm_start) = true;
   /// Added to norms, so that a column of zeros is not divided by zero.
   TORCH_ARG(double, orthogonalization_epsilon) = 0;
-  /// Of Q's first values; must be the same on every rank.
+  /// Seed of Q's first values; must be the same on every rank.
   TORCH_ARG(uint64_t, random_seed) = 0;
   /// Compress matrices of one shape in a bucket in one batched product.
   TORCH_ARG(bool, batch_tensors_with_same_shape) = false;
 };
 
-/// What PowerSGD keeps from step to step, on one rank. One for each wrapped module.
+/// Keeps what PowerSGD needs from step to step, on one rank. One for each wrapped module.
 class PowerSGDState {
  public:
   /// Throws ArgumentError for options that do not fit together.
   explicit PowerSGDState(PowerSGDOptions options = {});
 
   const PowerSGDOptions& options() const { return options_; }
-  /// Steps so far. After a restart all ranks take the smallest count of any: a step that failed on one is not counted.
+  /// Returns the steps so far. After a restart it is the smallest count of any rank: a failed step does not count.
   int64_t iter() const { return iter_; }
-  /// Elements in the gradients of compressed steps, and those that they sent. Sparse gradients are not counted.
+  /// Counts elements in the gradients of compressed steps, and those that they sent. Sparse gradients are not counted.
   struct CompressionStats {
     double rate;
     int64_t before, after;
   };
   CompressionStats compression_stats() const;
 
-  /// The hook's work on one bucket. Collective.
+  /// Does the hook's work on one bucket. Collective.
   GradFuture reduce(GradBucket& bucket, bool as_one_square_matrix);
   /// The wrapper starts afresh (CommHook::restart): forgets what it kept of the buckets. With error feedback or warm
   /// start, two steps are reduced in full then, as at the start. Local.
@@ -70,9 +70,9 @@ class PowerSGDState {
   int64_t elements_before_ = 0, elements_after_ = 0;
 };
 
-/// Each matrix of a bucket is compressed by itself; vectors and sparse gradients go in full.
+/// Compresses each matrix of a bucket by itself; vectors and sparse gradients go in full.
 CommHook powerSGD_hook(const std::shared_ptr<PowerSGDState>& state);
-/// The whole bucket counts as one square matrix: faster, less exact. Sparse gradients go in full.
+/// Takes the whole bucket as one square matrix: faster, less exact. Sparse gradients go in full.
 CommHook batched_powerSGD_hook(const std::shared_ptr<PowerSGDState>& state);
 
 namespace detail {

@@ -66,7 +66,7 @@ void judge_counts(DataJudge& judge) {
   judge.add(std::move(found));
 }
 
-/// The same number of batches on all ranks, but not the same sizes.
+/// All ranks have the same number of batches, but not the same sizes.
 void judge_batch_sizes(DataJudge& judge) {
   const Shares& shares = judge.shares;
   const DataNumbers& numbers = shares.numbers;

@@ -44,7 +44,7 @@ void append(SampleOrder& order, const at::Tensor& indices) {
 
 namespace {
 
-/// The order of this rank in the last call with the same name.
+/// Keeps the order of this rank in the last call with the same name.
 struct LastOrder {
   std::vector<int64_t> samples;
   std::optional<int64_t> epoch;

@@ -1,6 +1,6 @@
-// data: do the ranks divide the samples as data-parallel training needs it? From the indices that each rank reads in an
-// epoch: samples that two ranks read, samples that no rank reads, unequal numbers of batches (a rank with one more
-// waits forever in its all_reduce), the same order on all ranks, and a sampler without set_epoch for the new epoch.
+// data checks that the ranks divide the samples as data-parallel training needs it, by the indices that each reads in
+// an epoch. It finds samples that two ranks read or none reads, unequal numbers of batches (a rank with one more waits
+// forever in its all_reduce), the same order on all ranks, and a sampler without set_epoch for the new epoch.
 //
 //   auto report = inspect::data(sampler, inspect::DataOptions().size(dataset_size).batch_size(64));  // on every rank
 //   inspect::data(indices, "indices");          // a tensor or vector of indices, or one for each batch
@@ -32,7 +32,7 @@ struct SampleOrder {
   std::optional<std::vector<int64_t>> batches;  // their sizes, if the object has batches
   std::optional<int64_t> reported_epoch;  // by a sampler with set_epoch
   std::optional<int64_t> worker_seed;  // with which a loader's worker processes begin the epoch, if it has any
-  /// The order of another epoch, for a sampler with set_epoch. Draws no random numbers.
+  /// Returns the order of another epoch, for a sampler with set_epoch. Draws no random numbers.
   std::function<std::vector<int64_t>(int64_t epoch)> of_epoch;
 };
 
@@ -50,7 +50,7 @@ concept WithEpoch = requires(T& sampler) {
   sampler.set_epoch(size_t{0});
   { sampler.epoch() } -> std::convertible_to<int64_t>;
 };
-/// Without characters and bool, which are integral types: text and masks are no lists of indices.
+/// Leaves out characters and bool, which are integral types: text and masks are no lists of indices.
 template <typename T>
 concept Index = std::integral<T> && !std::same_as<T, char> && !std::same_as<T, wchar_t> && !std::same_as<T, char8_t> &&
                 !std::same_as<T, char16_t> && !std::same_as<T, char32_t> && !std::same_as<T, bool>;
@@ -95,7 +95,7 @@ class EpochKept {
 void append(SampleOrder& order, const at::Tensor& indices);
 std::vector<int64_t> numbers_of(const at::Tensor& indices);
 
-/// All samples of a copy, from its beginning.
+/// Returns all samples of a copy, from its beginning.
 template <Sampler T>
 std::vector<int64_t> read_all(T copy) {
   constexpr size_t kMost = size_t{1} << 30;

@@ -1,4 +1,4 @@
-// Whether ranks divide the samples: each its own share of one order.
+// Judges whether ranks divide the samples: each its own share of one order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ void judge_undivided(DataJudge& judge) {
   judge.division = judge.add(std::move(found));
 }
 
-/// Ranks that read the same samples in the same order. Returns whether that explains all shared samples.
+/// Takes ranks that read the same samples in the same order. Returns whether that explains all shared samples.
 bool judge_same_order(DataJudge& judge) {
   const RankSet& ranks = judge.about.ranks;
   bool all = false;
@@ -113,7 +113,7 @@ void judge_common_samples(DataJudge& judge) {
   if (!drawn && !judge.doubled) judge.doubled = index;
 }
 
-/// Ranks that draw with replacement.
+/// Takes ranks that draw with replacement.
 void judge_repeats(DataJudge& judge) {
   const Readings& readings = judge.shares.readings;
   Finding found = judge.finding(Severity::note, Verdict::ok, FindingKind::repeat, readings.repeaters);

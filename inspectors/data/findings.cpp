@@ -108,7 +108,7 @@ const char* verb_ending(const RankSet& ranks) { return ranks.size() == 1 ? "s" :
 
 DataJudgement data_findings(const About& about, const std::vector<DataFacts>& facts, const SampleOrders& orders) {
   DataJudge judge{.about = about, .facts = facts, .orders = orders, .shares = shares_of(about.ranks, facts, orders)};
-  // Causes before their consequences.
+  // Causes come before their consequences.
   judge_repeated_epochs(judge);
   judge_division(judge);
   judge_counts(judge);

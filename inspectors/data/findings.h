@@ -1,4 +1,4 @@
-// The findings about the way in which ranks divide samples. Pure: facts and orders in, numbers and findings out.
+// Makes the findings about how ranks divide samples. Pure: facts and orders in, numbers and findings out.
 #pragma once
 #include <vector>
 

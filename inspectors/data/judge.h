@@ -21,7 +21,7 @@ struct DataJudge {
   const Shares shares;
   std::vector<Finding> findings = {};
 
-  // Findings that have consequences, as indices into `findings`.
+  // These findings have consequences. They are indices into `findings`.
   std::optional<size_t> division = {};  // why ranks do not divide the samples as they should
   std::optional<size_t> doubled = {};  // ranks read the same samples
   std::optional<size_t> outside = {};
@@ -31,28 +31,28 @@ struct DataJudge {
   /// Returns its index.
   size_t add(Finding finding);
   void add_consequence(size_t cause, const std::string& text);
-  /// The ranks that have fewer than the largest count. `counts`: by rank index.
+  /// Returns the ranks that have fewer than the largest count. `counts` are by rank index.
   RankSet with_fewer(const std::vector<int64_t>& counts) const;
-  /// The majority; without one, the ranks with fewer are at fault, since the others wait for them.
+  /// Returns the majority; without one, the ranks with fewer are at fault, since the others wait for them.
   Majority majority_or_fewer(const std::vector<int64_t>& counts) const;
-  /// "4 on ranks 0-1, 3 on rank 2".
+  /// Returns "4 on ranks 0-1, 3 on rank 2".
   std::string by_rank(const std::vector<int64_t>& counts) const;
 };
 
 void set_ranks(Finding& finding, const Majority& majority);
-/// "7, 8, 19, …": the first five.
+/// Returns "7, 8, 19, …": the first five.
 std::string first_few(const std::vector<int64_t>& indices);
-/// "s" for one rank: "rank 1 reads", "ranks 0-1 read".
+/// Returns "s" for one rank: "rank 1 reads", "ranks 0-1 read".
 const char* verb_ending(const RankSet& ranks);
 
-// division.cpp: do ranks read different samples?
+// division.cpp: whether ranks read different samples.
 void judge_repeated_epochs(DataJudge& judge);
 void judge_division(DataJudge& judge);
 void judge_shared_samples(DataJudge& judge);
-// batches.cpp: do ranks have equally many batches of equal sizes?
+// batches.cpp: whether ranks have equally many batches of equal sizes.
 void judge_counts(DataJudge& judge);
 void judge_batch_sizes(DataJudge& judge);
-// omissions.cpp: is every sample of the dataset read, and nothing else?
+// omissions.cpp: whether every sample of the dataset is read, and nothing else.
 void judge_indices(DataJudge& judge);
 void judge_omissions(DataJudge& judge);
 

@@ -1,4 +1,4 @@
-// Samples of the dataset that no rank reads, and indices beyond it.
+// Judges samples of the dataset that no rank reads, and indices beyond it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@ bool dropped_last(const DataJudge& judge) {
   return count == fewest || (count % unit == 0 && (count == fewest / unit * unit || count == most / unit * unit));
 }
 
-/// The finding that explains the omissions: a read of a sample that another rank has, or that does not exist, is one
-/// that an omitted sample did not get.
+/// Returns the finding that explains the omissions: a read of a sample that another rank has, or that does not exist,
+/// is one that an omitted sample did not get.
 std::optional<size_t> cause_of_omissions(const DataJudge& judge) {
   const Readings& readings = judge.shares.readings;
   if (judge.division) return judge.division;

@@ -1,4 +1,4 @@
-// Which ranks read which samples, from the orders of all ranks, sorted once. Pure.
+// Finds which ranks read which samples, from the orders of all ranks, sorted once. Pure.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ struct SampleOrders {
   std::vector<std::vector<int64_t>> batches;  // their sizes; empty if they are not known
 };
 
-/// One more than messages list, so that they can show that there are others.
+/// Is one more than messages list, so that they can show that there are others.
 inline constexpr size_t kFirstOmitted = 6;
 
 struct Readings {
@@ -31,10 +31,10 @@ struct Readings {
   RankSet outsiders;  // their ranks
 };
 
-/// `size`: of the dataset, if it is known.
+/// `size` is that of the dataset, if it is known.
 Readings read(const SampleOrders& orders, const RankSet& ranks, std::optional<int64_t> size);
 
-/// Sets of ranks that read the same samples in the same order.
+/// Returns sets of ranks that read the same samples in the same order.
 std::vector<RankSet> same_order(const SampleOrders& orders, const RankSet& ranks);
 
 }  // namespace lockstep::inspect

@@ -6,7 +6,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// The most frequent size; of equally frequent ones the largest.
+/// Chooses the most frequent size; of equally frequent ones the largest.
 void choose_size(const std::vector<DataFacts>& facts, Shares& shares) {
   std::map<int64_t, int> votes;
   for (const DataFacts& each : facts)

@@ -1,4 +1,4 @@
-// How ranks divide the samples: what follows from the orders of all ranks before anything is judged. Pure.
+// Says how ranks divide the samples: what follows from the orders of all ranks before anything is judged. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -32,7 +32,7 @@ struct Shares {
   bool join = false;
 };
 
-/// `facts`: by rank index, as the orders.
+/// `facts` are by rank index, as the orders.
 Shares shares_of(const RankSet& ranks, const std::vector<DataFacts>& facts, const SampleOrders& orders);
 
 /// Whether indices increase, except for a few at the end that a sampler repeats: not shuffled.

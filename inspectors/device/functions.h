@@ -1,5 +1,5 @@
-// The functions of a plug-in for tensors on its device, and how this library finds them. liblockstep_cuda.so, beside
-// this library, is loaded at the first CUDA tensor; nothing here needs CUDA.
+// Finds the functions of a plug-in for tensors on its device. liblockstep_cuda.so, beside this library, is loaded at
+// the first CUDA tensor; nothing here needs CUDA.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <torch/headeronly/version.h>
@@ -17,21 +17,21 @@ inline constexpr uint32_t kDeviceFunctionsAbi = 1;
 struct DeviceFunctions {
   uint32_t abi = kDeviceFunctionsAbi;
   const char* libtorch = TORCH_VERSION;  // that the plug-in was built for
-  /// int64 [number of tensors, 6] on the device: the fields of Fingerprint in their order, the last two as bits.
+  /// Returns int64 [number of tensors, 6] on the device: the fields of Fingerprint in order, the last two as bits.
   at::Tensor (*fingerprint)(at::TensorList tensors) = nullptr;
-  /// int32 [1] on the device: the index of the first tensor with a NaN or Inf, or 2^31 - 1. Integers have none.
+  /// Returns int32 [1] on the device: the index of the first tensor with NaN or Inf, or 2^31 - 1. Integers have none.
   at::Tensor (*first_bad)(at::TensorList tensors) = nullptr;
 };
 
-/// The functions for a device type; null for the CPU, and where the plug-in is absent or can't be loaded. The latter
-/// warns once. Can be called from any thread.
+/// Returns the functions for a device type; null for the CPU, and where the plug-in is absent or can't be loaded. The
+/// latter warns once. From any thread.
 const DeviceFunctions* device_functions(c10::DeviceType device);
 
 /// Registers `functions`, which must outlive all calls; null removes them. Throws c10::Error when they are those of
 /// another version.
 void set_device_functions(c10::DeviceType device, const DeviceFunctions* functions);
 
-/// Why the functions of `functions` can't be called by this library; empty when they can.
+/// Returns why this library can't call the functions of `functions`; empty when it can.
 std::string version_problem(const DeviceFunctions& functions);
 
 }  // namespace lockstep::inspect

@@ -1,5 +1,5 @@
-// A check for NaN and Inf that runs on a device while the host goes on. Its result is one word that the host reads when
-// it has arrived.
+// Checks for NaN and Inf on a device while the host goes on. The result is one word that the host reads when it has
+// arrived.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -21,7 +21,7 @@ class LateFlag {
 
   /// Whether read() would not wait.
   bool arrived() const { return event_.query(); }
-  /// The index of the first tensor with a NaN or Inf. Waits until the device is that far.
+  /// Returns the index of the first tensor with a NaN or Inf. Waits until the device is that far.
   std::optional<size_t> read() const;
 
  private:

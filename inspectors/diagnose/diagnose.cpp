@@ -20,15 +20,15 @@ bool ranks_are_missing(const Report& report) {
                              [](const Finding& each) { return is_fault(each) && each.kind == FindingKind::call; });
 }
 
-/// The report of a check whose differences may be what the program wants. A rank that did not call stays a fault.
+/// Turns differences that the program may want into notes. A rank that did not call stays a fault.
 Report as_notes(Report report) {
   for (Finding& each : report.findings)
     if (each.kind != FindingKind::call) each.severity = Severity::note;
   return report;
 }
 
-/// Compares the number of collectives of the default group: ranks that ran the same program have the same number. Only
-/// a note, since send and recv count, too, and not every rank calls them.
+/// Compares the number of collectives of the default group: ranks that ran the same program have the same number. It is
+/// only a note, since send and recv count, too, and not every rank calls them.
 Report collectives(const DiagnoseOptions& options) {
   Subject subject;
   subject.name = "collectives";
@@ -41,12 +41,12 @@ Report identities(const DiagnoseOptions& options) {
   return ranks(RanksOptions().same_ranks_as(options).publish(false));
 }
 
-/// Only a note: ranks that nobody has seeded differ, and ranks with dropout are meant to.
+/// It is only a note: ranks that nobody has seeded differ, and ranks with dropout are meant to.
 Report generators(const DiagnoseOptions& options) {
   return as_notes(verify(rng(), VerifyOptions().same_ranks_as(options).name("rng").publish(false)));
 }
 
-/// In this order, causes before consequences.
+/// Causes come before consequences.
 enum class Cause { call, setup, structure, gradients, optimizer, replicas, data, collectives, generators };
 
 bool has_any(const Finding& finding, std::initializer_list<Verdict> verdicts) {
@@ -72,7 +72,7 @@ Cause cause_of(const Finding& finding) {
   return Cause::replicas;
 }
 
-/// The next magic to run; may be empty.
+/// Returns the next magic to run; may be empty.
 std::string advice_for(const Finding& finding) {
   const std::string object = finding.object.value_or("");
   const std::string named = object.empty() ? "net" : object;
@@ -101,7 +101,7 @@ std::string advice_for(const Finding& finding) {
   return "";
 }
 
-/// Without the time of a check, which differs between ranks: the table is the same on all.
+/// Leaves out the time of a check, which differs between ranks: the table is the same on all.
 std::string without_time(const std::string& message) {
   static const std::regex time(",? [0-9.e+-]+ (us|ms|s)\\b");
   return std::regex_replace(message, time, "");

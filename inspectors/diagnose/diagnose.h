@@ -1,5 +1,5 @@
-// diagnose: what is wrong? Runs all inspectors that apply to each object, and always compares the setup of ranks, their
-// generators and the number of collectives. The most probable cause comes first, with the next magic to run.
+// diagnose says what is wrong. It runs all inspectors that apply to each object, and always compares setup, generators
+// and number of collectives of the ranks. The most probable cause comes first, with the next magic to run.
 //
 //   auto diagnosis = inspect::diagnose(net, optimizer, sampler);  // on every rank, after backward and before zero_grad
 //   inspect::Examination().add("net", net).add("optimizer", optimizer).run();                          // with names
@@ -26,7 +26,7 @@ namespace lockstep::inspect {
 /// The deadline applies to each check. Checks end with the first one that some rank does not call.
 struct DiagnoseOptions : InspectOptionsOf<DiagnoseOptions> {};
 
-/// The findings of all checks, faults first, the most probable cause at the top.
+/// Has the findings of all checks, faults first, the most probable cause at the top.
 struct Diagnosis : Report {
   std::vector<std::string> advice;  // by index of the finding: the next magic to run; may be empty
   std::vector<std::string> failed;  // checks that threw, with the message
@@ -102,7 +102,7 @@ class Examination {
       has_others_ = true;
     has_module_ = has_module_ || detail::HasGradients<T>;
   }
-  /// Whether the optimizer steps a parameter of the modules. Without an `ok`, which the check of the optimizer has.
+  /// Whether the optimizer steps a parameter of the modules. There is no `ok`, which the check of the optimizer has.
   Report trains(const std::string& name, const torch::optim::Optimizer& optimizer,
                 const DiagnoseOptions& options) const;
 
@@ -116,7 +116,7 @@ class Examination {
   bool has_module_ = false, has_others_ = false;  // others, such as lists: an optimizer may step what is in them
 };
 
-/// For objects without names; findings use their kind ("module", "optimizer").
+/// Takes objects without names; findings use their kind ("module", "optimizer").
 template <typename... T>
 Diagnosis diagnose(const T&... objects) {
   Examination examination;

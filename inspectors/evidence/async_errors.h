@@ -1,8 +1,8 @@
-// Errors of communicators, which show up some time after the call that they belong to: what ncclCommGetAsyncError
-// returns (a ncclResult_t of nccl.h), and c10d::Backend::getError (an ErrorType of Backend.hpp). Kept as a sequence of
-// (rank, group, time, error), of which the first that no other rank caused is the cause.
+// Reads errors of communicators, which show up some time after the call that they belong to: what ncclCommGetAsyncError
+// returns (a ncclResult_t of nccl.h), and c10d::Backend::getError (an ErrorType of Backend.hpp). They are kept as a
+// sequence of (rank, group, time, error), of which the first that no other rank caused is the cause.
 //
-// As text: one JSON object a line, {"rank":1,"group":"default","time_ns":…,"source":"nccl","error":6}; "source" is
+// The text has one JSON object a line, {"rank":1,"group":"default","time_ns":…,"source":"nccl","error":6}; "source" is
 // "nccl" or "c10d", "error" the number, and "peer" may name the rank of the other side.
 #pragma once
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace lockstep::inspect {
 struct NcclResult {
   int64_t value = 0;
   bool in_progress() const { return value == 7; }
-  /// Reports what happened to another rank.
+  /// Whether it reports what happened to another rank.
   bool remote() const { return value == 6; }
-  /// "remote error"; empty for success and in progress.
+  /// Returns "remote error"; empty for success and in progress.
   std::string words() const;
 };
 
@@ -29,13 +29,13 @@ struct NcclResult {
 struct C10dError {
   int64_t value = 0;
   bool remote() const { return value == 3; }
-  /// "communication error"; empty for success.
+  /// Returns "communication error"; empty for success.
   std::string words() const;
 };
 
 inline constexpr size_t kLargestErrorSequence = size_t{16} << 20;
 
-/// The errors in order of time. Throws UnreadableEvidence.
+/// Returns the errors in order of time. Throws UnreadableEvidence.
 Evidence read_async_errors(std::string_view text, const std::string& origin, ReadingLimit limit = ReadingLimit());
 
 /// All errors of several sequences, in order of time.

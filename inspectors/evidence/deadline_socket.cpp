@@ -42,7 +42,7 @@ DeadlineSocket::DeadlineSocket(const std::string& address, std::chrono::millisec
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  // localhost or an address, usually. For another name a name server is asked, which the deadline does not limit.
+  // It usually is localhost or an address. For another name a name server is asked, which the deadline does not limit.
   if (const int error = getaddrinfo(parts.host.c_str(), parts.port.c_str(), &hints, &found))
     throw UnreadableEvidence(fmt::format("{} can't be resolved: {}", address, gai_strerror(error)));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);

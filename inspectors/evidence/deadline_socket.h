@@ -10,21 +10,21 @@ namespace lockstep::inspect {
 
 class DeadlineSocket {
  public:
-  /// Connects to "HOST:PORT" or "[IPv6]:PORT". `most`: bytes that are received at most. Throws UnreadableEvidence, as
-  /// all functions here do, with the address and the reason.
+  /// Connects to "HOST:PORT" or "[IPv6]:PORT". At most `most` bytes are received. Throws UnreadableEvidence, as all
+  /// functions here do, with the address and the reason.
   DeadlineSocket(const std::string& address, std::chrono::milliseconds deadline, size_t most);
   DeadlineSocket(const DeadlineSocket&) = delete;
   DeadlineSocket& operator=(const DeadlineSocket&) = delete;
 
   void send(std::string_view text);
-  /// The next line, without its end.
+  /// Returns the next line, without its end.
   std::string line();
-  /// All until the other side closes the connection.
+  /// Returns all until the other side closes the connection.
   std::string rest();
 
  private:
   void wait_for(short events, const char* what);
-  /// False at the end.
+  /// Returns false at the end.
   bool receive();
 
   const std::string address_;

@@ -87,7 +87,7 @@ std::vector<EvidenceRow> side_by_side(const std::vector<const Evidence*>& dumps)
       if (row.calls.contains(rank)) continue;
       const auto& of_group = seen[row.group];
       const auto own = of_group.find(rank);
-      // A ring of records: the older ones of a rank are gone. A rank without one of this group has called nothing.
+      // The records are a ring: a rank's older ones are gone. A rank without one of this group has called nothing.
       const bool behind = own == of_group.end() ? dumped.contains(rank) : own->second.last < row.seq;
       (behind ? row.missing : row.unknown).insert(rank);
     }

@@ -1,7 +1,7 @@
-// What is known of collectives without the ranks' help: from the Flight Recorder of c10d, NCCL's RAS, errors of
-// communicators, and the collective log of a rank with the backend `lockstep`, which says what it was called for.
-// Each reader (flight_recorder.h, ras.h, async_errors.h) fills in the same facts, so that a verdict can compare them
-// and name their source. Plain values, without CUDA and LibTorch.
+// Says what is known of collectives without the ranks' help: from the Flight Recorder of c10d, NCCL's RAS, errors of
+// communicators, and the collective log of a rank with the backend `lockstep`, which says what it was called for. Each
+// reader (flight_recorder.h, ras.h, async_errors.h) fills in the same facts, so that a verdict can compare them and
+// name their source. Plain values, without CUDA and LibTorch.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,7 +15,7 @@
 
 namespace lockstep::inspect {
 
-/// Text that no reader understands: damaged, cut off, of another version. The message begins with its origin.
+/// No reader understands the text: it is damaged, cut off, or of another version. The message begins with its origin.
 struct UnreadableEvidence : Error {
   using Error::Error;
 };
@@ -25,11 +25,11 @@ struct EvidenceTooLarge : UnreadableEvidence {
 };
 
 enum class EvidenceSource { flight_recorder, ras, async_error, collective_log };
-/// "the Flight Recorder", "NCCL's RAS", "NCCL's asynchronous errors": in a sentence.
+/// Returns "the Flight Recorder", "NCCL's RAS" or "NCCL's asynchronous errors", for a sentence.
 const char* source_words(EvidenceSource source);
 
-/// How far a collective has come on one rank. `scheduled`: the call has queued it; `started`: the stream has reached
-/// it; `completed`: it has ended there.
+/// Says how far a collective has come on one rank. `scheduled`: the call has queued it; `started`: the stream has
+/// reached it; `completed`: it has ended there.
 enum class EvidenceState { scheduled, started, completed };
 const char* state_words(EvidenceState state);  // "scheduled"
 
@@ -131,8 +131,8 @@ struct EvidenceRow {
 /// ranks; those without a rank are skipped. The result refers to them.
 std::vector<EvidenceRow> side_by_side(const std::vector<const Evidence*>& dumps);
 
-/// Removes the calls of groups that the program has destroyed, where it has made groups of the same names since: numbers
-/// begin again with 1 then. For the dump or log of one rank.
+/// Removes the calls of groups that the program has destroyed, where it has made groups of the same names since:
+/// numbers begin again with 1 then. It is for the dump or log of one rank.
 void drop_destroyed_groups(Evidence& evidence);
 
 /// Sets the ranks of members and errors from their processes: `ranks` has pid → rank, all of one machine.

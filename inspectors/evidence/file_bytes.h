@@ -1,4 +1,4 @@
-// Files of evidence as bytes.
+// Reads files of evidence as bytes.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -8,11 +8,11 @@
 
 namespace lockstep::inspect {
 
-/// All bytes of a regular file, taken from `limit`. Throws UnreadableEvidence if there are more than `most`, or it can't
-/// be read, and EvidenceTooLarge for more than `limit`.
+/// Returns all bytes of a regular file, taken from `limit`. Throws UnreadableEvidence if there are more than `most`, or
+/// it can't be read, and EvidenceTooLarge for more than `limit`.
 std::string file_bytes(const std::string& path, size_t most, ReadingLimit& limit);
 
-/// The digits at the end of a file's name, as c10d names dumps: 3 for "comm_lib_trace_rank_3" and "trace_3.json".
+/// Returns the digits at the end of a file's name: 3 for "comm_lib_trace_rank_3" (c10d) and "trace_3.json".
 std::optional<int> rank_in_file_name(const std::string& path);
 
 }  // namespace lockstep::inspect

@@ -21,7 +21,7 @@ constexpr uint64_t kTreeValueCost = 64;  // what is counted for a value of JSON 
 constexpr int kDeepestValue = 32;  // a frame of an entry is at depth 5
 constexpr int64_t kMostRanks = 1 << 20;
 
-/// A pickle as JSON, so that there is one reader for both.
+/// Turns a pickle into JSON, so that there is one reader for both.
 class PickleToJson {
  public:
   /// A pickle can contain one value in many places, so that a small file is a large tree: this takes from `limit`.
@@ -97,7 +97,7 @@ class PickleToJson {
   std::unordered_set<const PickledValue*> checked_;
 };
 
-/// "float32" for c10's "Float".
+/// Returns "float32" for c10's "Float".
 std::string dtype_of(const std::string& name) {
   static const std::map<std::string_view, std::string_view> dtypes = {
       {"Byte", "uint8"},
@@ -203,7 +203,7 @@ EvidenceCall call_of(const JsonAt& entry) {
   return call;
 }
 
-/// "[0, 1]", or a list.
+/// Reads "[0, 1]", or a list.
 std::vector<int> ranks_of(const JsonAt& value) {
   std::vector<int> result;
   const auto add = [&](int64_t rank) {
@@ -252,7 +252,7 @@ void take_groups(Evidence& evidence, const JsonAt& dump, const std::map<int64_t,
   const JsonAt statuses = dump.at("pg_status");
   for (const auto& [id, unused] : statuses.object().items()) {
     const JsonAt status = statuses.at(id.c_str());
-    // Numbered otherwise than the groups; entries have both the number and the name.
+    // They are numbered otherwise than the groups; entries have both the number and the name.
     const auto known = names.find(JsonAt{json(id), statuses.where + " key"}.integer());
     if (known == names.end()) continue;
     limit.take(sizeof(EvidenceGroup) * evidence.groups.size());  // each is looked at

@@ -103,7 +103,7 @@ EvidenceGroup group_of(const JsonAt& communicator) {
   return group;
 }
 
-/// The line that answers a setting.
+/// Reads the line that answers a setting.
 void expect_line(DeadlineSocket& socket, std::string_view begin, const std::string& origin, const char* hint) {
   const std::string line = socket.line();
   if (!line.starts_with(begin))

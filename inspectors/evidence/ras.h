@@ -1,6 +1,6 @@
-// NCCL's RAS: what NCCL's own threads know about all processes of a job, while its ranks are stuck. They form a network
-// apart from the collectives, and one of them answers on a socket of each machine (NCCL 2.24 and later; JSON from
-// 2.28.7). Protocol and format: src/ras/client_support.cc of NCCL 2.28.9, 2.29.7 and 2.30.7, and its user guide,
+// Asks NCCL's RAS what NCCL's own threads know about all processes of a job, while its ranks are stuck. They form a
+// network apart from the collectives, and one of them answers on a socket of each machine (NCCL 2.24 and later; JSON
+// from 2.28.7). Protocol and format: src/ras/client_support.cc of NCCL 2.28.9, 2.29.7 and 2.30.7, and its user guide,
 // "RAS".
 #pragma once
 #include <chrono>
@@ -18,7 +18,7 @@ inline constexpr size_t kLargestRasAnswer = size_t{64} << 20;
 struct RasOptions {
   /// "HOST:PORT" or "[IPv6]:PORT", as NCCL_RAS_ADDR has it; empty: NCCL_RAS_ADDR, or localhost:28028.
   std::string address;
-  /// Of the whole call, with connecting.
+  /// The deadline is of the whole call, with connecting.
   std::chrono::milliseconds deadline{2000};
   /// How long RAS waits for processes that do not answer: whole seconds, at least 1. It answers later than this where
   /// processes are missing, so it is shorter than the deadline.
@@ -29,11 +29,11 @@ struct RasOptions {
 /// UnreadableEvidence where nobody listens, where the answer is late, cut off, or of an NCCL without JSON.
 Evidence ask_ras(const RasOptions& options = {});
 
-/// The same, unread: the JSON answer as text.
+/// Returns the JSON answer unread, as text.
 std::string ras_answer(const RasOptions& options = {});
 
-/// The JSON answer. Ranks of members are not set (name_ranks); a communicator's name is its hash and secondary hash.
-/// Throws UnreadableEvidence.
+/// Reads the JSON answer. Ranks of members are not set (name_ranks); a communicator's name is its hash and secondary
+/// hash. Throws UnreadableEvidence.
 Evidence read_ras(std::string_view json, const std::string& origin, ReadingLimit limit = ReadingLimit());
 
 /// Ranks of `group` that have launched fewer operations of a kind than others, with what they lack: "AllReduce: …". RAS

@@ -14,7 +14,7 @@ Evidence read(std::string_view bytes, const std::string& origin, std::optional<i
   const size_t begin = bytes.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) throw UnreadableEvidence(origin + " is empty");
   if (bytes[begin] != '{') return read_flight_recorder(bytes, origin, rank, limit);
-  // Enough for the first fields, which c10d and NCCL write in a fixed order; a line of errors is shorter.
+  // It has the first fields, which c10d and NCCL write in a fixed order; a line of errors is shorter.
   const std::string_view head = bytes.substr(begin, 4096);
   if (head.find("\"nccl_version\"") != std::string_view::npos) return read_ras(bytes, origin, limit);
   const std::string_view line = head.substr(0, head.find('\n'));

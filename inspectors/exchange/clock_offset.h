@@ -1,11 +1,11 @@
-// The offset between the clocks of two ranks, from barriers that neither rank can leave before both have entered.
+// Computes the offset between two ranks' clocks from barriers that neither can leave before both have entered.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 namespace lockstep::inspect {
 
-/// When a rank entered and left each barrier, by its own clock.
+/// Times at which a rank entered and left each barrier, by its own clock.
 struct BarrierTimes {
   std::vector<int64_t> entered_ns, left_ns;
 };

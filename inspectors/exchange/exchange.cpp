@@ -32,7 +32,7 @@ class SideChannelExchange : public Exchange {
   }
 
  private:
-  /// Longer than the deadline, since a rank that takes part may have more to read or to send than the others.
+  /// Is longer than the deadline, since a rank may have more to read or to send than the others.
   std::chrono::milliseconds limit() const {
     return std::max<std::chrono::milliseconds>(deadline_, std::chrono::minutes(2));
   }

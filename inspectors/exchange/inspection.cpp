@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The fields on which ranks have to agree.
+/// Ranks have to agree on these fields.
 constexpr const char* kCallFields[] = {"inspector", "object", "type", "variant"};
 
 bool all_agree(const std::vector<json>& calls, const char* field) {
@@ -24,7 +24,7 @@ std::string name_of_function(const InspectionCall& call) {
   return inspect_name(call.function.empty() ? call.inspector : call.function);
 }
 
-/// Alone, a rank is equal to itself: an answer that a session of several ranks did not ask for.
+/// A rank alone is equal to itself: an answer that a session of several ranks did not ask for.
 void check_not_alone(const InspectionCall& call) {
   if (const std::optional<int> others = ranks_out_of_reach())
     throw dist::Error(

@@ -43,9 +43,9 @@ struct InspectionCall {
 
 class Inspection {
  public:
-  /// Local. Throws dist::ArgumentError for ranks that are not there.
+  /// Throws dist::ArgumentError for ranks that are not there. Local.
   Inspection(InspectionCall call, const InspectOptions& options);
-  /// The same over an existing exchange, for threads that stand for ranks.
+  /// Does the same over an existing exchange, for threads that stand for ranks.
   Inspection(InspectionCall call, const InspectOptions& options, std::unique_ptr<Exchange> exchange);
 
   /// Whether the calling rank is among the ranks. If not, it must call nothing else.
@@ -55,9 +55,9 @@ class Inspection {
   size_t rank_index() const;
   const About& about() const { return about_; }
 
-  /// The facts of all ranks, by rank index. Collective; called once, before exchange(). Nothing if a rank did not call
-  /// within the deadline or called something else; conclude() then adds a finding about it. Facts are a struct with
-  /// to_json and from_json, or json.
+  /// Returns the facts of all ranks, by rank index. Collective; called once, before exchange(). Returns nothing if a
+  /// rank did not call within the deadline or called something else; conclude() then adds a finding about it. Facts are
+  /// a struct with to_json and from_json, or json.
   template <typename Facts>
   std::optional<std::vector<Facts>> exchange_facts(const Facts& mine) {
     const auto all = exchange_json(nlohmann::json(mine));
@@ -66,7 +66,7 @@ class Inspection {
     for (const nlohmann::json& each : *all) facts.push_back(each.get<Facts>());
     return facts;
   }
-  /// Further rounds, after exchange_facts() has returned facts. Collective over ranks().
+  /// Serves further rounds, after exchange_facts() has returned facts. Collective over ranks().
   Exchange& exchange() { return *exchange_; }
   /// Continues without `ranks`; every rank derives the same ones from the facts. A rank that is left out may only call
   /// conclude().

@@ -21,7 +21,7 @@ class LocalRanks : public std::enable_shared_from_this<LocalRanks> {
 
  private:
   friend class LocalExchange;
-  /// The values of one kind of exchange, by rank index.
+  /// Holds the values of one kind of exchange, by rank index.
   template <typename T>
   struct Slots {
     std::vector<T> values, result;

@@ -82,7 +82,7 @@ class InspectOptionsOf : public InspectOptions {
     waits_when_late_ = waits;
     return self();
   }
-  /// Ranks, deadline and step as in the options of another inspector.
+  /// Takes ranks, deadline and step from the options of another inspector.
   Options& same_ranks_as(const InspectOptions& other) {
     ranks_ = other.ranks();
     deadline_ = other.deadline();

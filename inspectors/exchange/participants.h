@@ -1,4 +1,4 @@
-// The ranks that there are. Inspectors also work in a process without groups, which is rank 0 of one.
+// Knows which ranks there are. Inspectors also work in a process without groups, which is rank 0 of one.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -7,13 +7,13 @@
 
 namespace lockstep::inspect {
 
-/// The calling rank.
+/// Returns the calling rank.
 int own_rank();
-/// The ranks that are alive.
+/// Returns the ranks that are alive.
 RankSet live_ranks();
-/// How many ranks the session has beside this one, where this one has left their group; nothing where it has not.
+/// Returns how many other ranks the session has, where this one has left their group; nothing where it has not.
 std::optional<int> ranks_out_of_reach();
-/// The position of `rank` among `ranks`, which contain it.
+/// Returns the position of `rank` among `ranks`, which contain it.
 size_t rank_index_of(const RankSet& ranks, int rank);
 
 }  // namespace lockstep::inspect

@@ -20,7 +20,7 @@ std::function<void(const Finding&)>& sink() {
   return *function;
 }
 
-/// In one piece: other ranks may write to the same terminal.
+/// Prints in one piece: other ranks may write to the same terminal.
 void print(const Finding& finding) {
   std::ostringstream text;
   text << finding << '\n';

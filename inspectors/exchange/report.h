@@ -1,4 +1,4 @@
-// What an inspection returns: findings, which are the same on every rank; and the sink to which findings go as well.
+// An inspection returns a report: findings, which are the same on every rank. They go to a sink as well.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,12 +17,12 @@ struct Report {
   double seconds = 0;   // on this rank
   RankSet took_part;  // the ranks whose facts the findings come from; the lowest of them publishes
 
-  /// No fault. Notes do not count.
+  /// Whether there is no fault. Notes do not count.
   bool ok() const;
   explicit operator bool() const { return ok(); }
 };
 
-/// A line for each finding, and one for each tensor of it; nothing for a report without findings.
+/// Prints a line for each finding, and one for each tensor of it; nothing for a report without findings.
 std::ostream& operator<<(std::ostream& out, const Report& report);
 
 /// Sets the function that gets findings, besides the caller: in a session the worker passes them to the shell. Without
@@ -33,9 +33,9 @@ bool session_shows_findings();
 
 /// Passes the findings to the sink, from the calling rank.
 void publish(const Report& report);
-/// The same if the caller is the lowest rank that took part; `choose` selects the findings (all without it).
+/// Does the same if the caller is the lowest rank that took part; `choose` selects the findings (all without it).
 void publish_from_reporting_rank(const Report& report, const std::function<bool(const Finding&)>& choose = {});
-/// For `choose`.
+/// Serves as `choose`.
 bool is_not_ok(const Finding& finding);
 
 }  // namespace lockstep::inspect

@@ -4,7 +4,7 @@
 
 namespace lockstep::inspect {
 
-/// To be called before `tensor` is written out, on the thread that runs the cell. Local; does nothing without a running
+/// Called before `tensor` is written out, on the thread that runs the cell. Local; does nothing without a running
 /// trace.
 void note_shown(const at::Tensor& tensor);
 

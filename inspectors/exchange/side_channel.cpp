@@ -42,7 +42,7 @@ void SideChannel::interrupt_waits() {
   if (waiting_ && connection_) connection_->interrupt();
   if (connecting_ && context_.abort_reason()) connecting_->interrupt();
   if (!transferring_) return;
-  // Not for a rank that has left the cell: it may have sent its data, and otherwise it has closed its connections.
+  // A rank that has left the cell is not meant: it may have sent its data, or it has closed its connections.
   const bool lost = !(dead_ & transferring_among_).empty();
   if (lost || context_.abort_reason()) transferring_->interrupt();
 }
@@ -54,7 +54,7 @@ void SideChannel::connect_to_store() {
     if (connection_) return;
     connecting_ = fresh;
   }
-  // Without the lock: connecting may take a while, and a thread that interrupts must not wait.
+  // The lock is not held: connecting may take a while, and a thread that interrupts must not wait.
   std::exception_ptr failure;
   try {
     fresh->connect(context_.connect_timeout());
@@ -161,7 +161,7 @@ ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value,
       }
       const bool interrupted = end_waiting();
       if (reason) {
-        // So that the ranks that wait for this one continue without it.
+        // The ranks that wait for this one then continue without it.
         try {
           decide(store(), decision, RankSet{rank_}.str());
         } catch (const std::exception&) {  // without a store the others wait for their deadline
@@ -181,7 +181,7 @@ ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value,
     const std::string decided = decide(store(), decision, wanted);
     ++mine.exchanges;
     if (decided != kComplete) {
-      // Decided without some ranks. This rank may be one of them: it was late.
+      // The others decided without some ranks. This rank may be one of them: it was late.
       const RankSet absent = parse_rank_set(decided, context_.world_size());
       if (absent.contains(rank_) && waits_when_late) continue;
       return {.values = {}, .missing = absent, .early = early};

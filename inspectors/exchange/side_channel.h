@@ -35,7 +35,7 @@ struct ExchangeResult {
 
 class SideChannel {
  public:
-  /// The calling rank's. Local.
+  /// Returns the calling rank's. Local.
   static std::shared_ptr<SideChannel> of(dist::RankContext& context);
 
   /// Collective over `ranks`: each rank gets the values of all. If some ranks do not take part within `deadline`, the
@@ -47,8 +47,8 @@ class SideChannel {
   /// try_gather() among ranks that have taken part before. Throws dist::PeerLeft, which names those that are lost.
   std::vector<Bytes> gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline);
 
-  /// Over the Gloo group of `ranks`. Collective; contiguous CPU tensors. The transport throws its own errors, and the
-  /// next call makes the group anew.
+  /// Goes over the Gloo group of `ranks`. Collective; contiguous CPU tensors. The transport throws its own errors, and
+  /// the next call makes the group anew.
   void broadcast(const RankSet& ranks, at::Tensor tensor, int source_rank, std::chrono::milliseconds deadline);
   std::vector<at::Tensor> all_gather(const RankSet& ranks, at::Tensor tensor, std::chrono::milliseconds deadline);
 
@@ -69,7 +69,7 @@ class SideChannel {
   template <typename Call>
   void transfer(const RankSet& ranks, std::chrono::milliseconds deadline, Call&& call);
 
-  /// From any thread, after an event that may end a wait.
+  /// Called from any thread, after an event that may end a wait.
   void interrupt_waits();
   /// Between these two, an interrupt breaks the connection to the store, and with it the wait.
   void begin_waiting();

@@ -1,4 +1,4 @@
-// What all findings of one inspection have in common. The functions that turn facts into findings begin with it.
+// All findings of one inspection have this in common. The functions that turn facts into findings begin with it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,12 +21,12 @@ struct About {
   std::vector<std::string> names;
 
   int rank_at(size_t rank_index) const { return ranks.ranks()[rank_index]; }
-  /// As a sentence has them: "ranks 0-1", or "a.pt and b.pt".
+  /// Returns the form for a sentence: "ranks 0-1", or "a.pt and b.pt".
   std::string words(const RankSet& some) const;
   std::string words(int rank) const { return words(RankSet{rank}); }
-  /// Where a value is: "on ranks 0-1", or "in a.pt and b.pt".
+  /// Returns where a value is: "on ranks 0-1", or "in a.pt and b.pt".
   std::string at(const RankSet& some) const { return (names.empty() ? "on " : "in ") + words(some); }
-  /// About all ranks, without a message.
+  /// Makes a finding about all ranks, without a message.
   Finding finding(Severity severity, Verdict verdict) const {
     Finding found;
     found.severity = severity;

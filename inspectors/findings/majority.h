@@ -1,4 +1,4 @@
-// Which ranks are right where ranks have different values: more than half of them, if they agree.
+// Decides which ranks are right where ranks have different values: more than half of them, if they agree.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -13,7 +13,7 @@ struct Majority {
   RankSet reference;  // the ranks that are right; empty without a majority
 };
 
-/// The ranks that have each value. `values`: by rank index.
+/// Returns the ranks that have each value. `values` are by rank index.
 template <typename Value>
 std::map<Value, RankSet> ranks_by_value(const RankSet& ranks, const std::vector<Value>& values) {
   std::map<Value, RankSet> result;

@@ -1,11 +1,11 @@
-// The median of a list of numbers.
+// Computes the median of a list of numbers.
 #pragma once
 #include <algorithm>
 #include <vector>
 
 namespace lockstep::inspect {
 
-/// For an even count the mean of the two middle values; 0 for an empty list.
+/// Returns the mean of the two middle values for an even count, and 0 for an empty list.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

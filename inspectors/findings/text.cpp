@@ -10,7 +10,7 @@
 
 namespace lockstep::inspect {
 namespace {
-/// Columns on a terminal: one for each character of UTF-8.
+/// Returns columns on a terminal: one for each character of UTF-8.
 size_t width_of(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), std::not_fn(is_continuation_byte)));
 }

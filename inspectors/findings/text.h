@@ -1,4 +1,4 @@
-// Words and tables that the inspectors' messages share. For ranks there is RankSet::words().
+// Makes words and tables that the inspectors' messages share. For ranks there is RankSet::words().
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,17 +8,17 @@
 
 namespace lockstep::inspect {
 
-/// "1 sample", "2 samples".
+/// Returns "1 sample", "2 samples".
 std::string counted(int64_t count, const std::string& noun);
-/// "1.5 MB".
+/// Returns "1.5 MB".
 std::string bytes_text(double bytes);
-/// "12.3 ms".
+/// Returns "12.3 ms".
 std::string time_text(double seconds);
-/// "12%": of a share from 0 to 1.
+/// Returns "12%" for a share from 0 to 1.
 std::string percent_text(double share);
-/// "12% more than the median", "95 times the median": of a number that is `share` above the median.
+/// Returns "12% more than the median" or "95 times the median" for a number that is `share` above the median.
 std::string above_median_text(double share);
-/// A table whose first row is the header. Columns of numbers are aligned to the right.
+/// Returns a table whose first row is the header. Columns of numbers are aligned to the right.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
 /// " (cell 7, line 4)"; empty for an empty text.

@@ -102,7 +102,7 @@ struct Avx2 {
   static Doubles add_double_square(Doubles sum, Words bits) {
     return {with_double_square(sum.low, bits.low), with_double_square(sum.high, bits.high)};
   }
-  /// Compared as bits, where NaN and Inf are the greatest of all; without sign bits the signed comparison is right.
+  /// Compares as bits, where NaN and Inf are the greatest of all; without sign bits the signed comparison is right.
   static __m256d greater_bits(__m256d greatest, __m256i bits) {
     const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi64x(0x7fffffffffffffffLL));
     const __m256i more = _mm256_cmpgt_epi64(magnitude, _mm256_castpd_si256(greatest));
@@ -187,7 +187,7 @@ struct Avx2 {
     if constexpr (std::is_signed_v<Element>) {
       return {_mm256_cvtepi32_pd(low), _mm256_cvtepi32_pd(high)};
     } else {
-      // 2^52 + word, as bits, less 2^52.
+      // It is 2^52 + word, as bits, less 2^52.
       const __m256d two52 = _mm256_set1_pd(0x1p52);
       const auto widened = [&](__m128i half) {
         const __m256i bits = _mm256_or_si256(_mm256_cvtepu32_epi64(half), _mm256_castpd_si256(two52));
@@ -201,8 +201,8 @@ struct Avx2 {
     return {add_doubles(sum.low, square_doubles(widened_words<Element>(words.low))),
             add_doubles(sum.high, square_doubles(widened_words<Element>(words.high)))};
   }
-  /// The upper half as 2^84 + upper × 2^32 and the lower as 2^52 + lower, both exact; their sum less the two powers is
-  /// rounded once. A signed upper half is taken with 2^31 more.
+  /// Takes the upper half as 2^84 + upper × 2^32 and the lower as 2^52 + lower, both exact; their sum less the two
+  /// powers is rounded once. A signed upper half is taken with 2^31 more.
   template <typename Element>
   static __m256d to_double(__m256i words) {
     constexpr double upper_offset = std::is_signed_v<Element> ? 0x1p84 + 0x1p63 : 0x1p84;

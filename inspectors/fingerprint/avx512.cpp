@@ -65,7 +65,7 @@ struct Avx512 {
     const __m512d value = _mm512_castsi512_pd(bits);
     return _mm512_add_pd(sum, _mm512_mul_pd(value, value));
   }
-  /// Compared as bits, where NaN and Inf are the greatest of all.
+  /// Compares as bits, where NaN and Inf are the greatest of all.
   static Doubles max_magnitude(Doubles greatest, Words bits) {
     const __m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi64(0x7fffffffffffffffLL));
     return _mm512_castsi512_pd(_mm512_max_epu64(_mm512_castpd_si512(greatest), magnitude));

@@ -1,5 +1,5 @@
-// What goes into a fingerprint beside the bytes, and how a dtype is read: shared by the CPU's loops and the kernels of
-// devices.
+// Defines what goes into a fingerprint beside the bytes, and how a dtype is read. The CPU's loops and the kernels of
+// devices share it.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -55,7 +55,7 @@ inline kernels::Kind kind_of(at::ScalarType dtype) {
   }
 }
 
-/// The hash of dtype and shape, to which the groups of chunks are added: an empty tensor's whole hash.
+/// Returns the hash of dtype and shape, to which the groups of chunks are added: an empty tensor's whole hash.
 inline Hash start_hash(const at::Tensor& tensor) {
   Hash hash = {kernels::mix(static_cast<uint64_t>(tensor.scalar_type()) + 1), static_cast<uint64_t>(tensor.dim())};
   for (const int64_t size : tensor.sizes())

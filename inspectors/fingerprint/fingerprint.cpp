@@ -33,7 +33,7 @@ constexpr int64_t kChunksPerThread = 16;
 using kernels::Kind;
 using kernels::Result;
 
-/// A pass of its own, over bytes that are in the cache.
+/// Makes a pass of its own, over bytes that are in the cache.
 template <Kind kind>
 void float8_statistics(const uint8_t* data, int64_t count, kernels::Chunk& chunk) {
   static constexpr std::array<uint32_t, 256> kValues = [] {
@@ -60,7 +60,7 @@ void float8_statistics(const uint8_t* data, int64_t count, kernels::Chunk& chunk
   }
 }
 
-/// How a dtype is read: in one loop, or first for the hash, and then again, from the cache, for statistics.
+/// Says how a dtype is read: in one loop, or first for the hash, and then again, from the cache, for statistics.
 struct Reading {
   kernels::Loop loop;
   void (*statistics)(const uint8_t* data, int64_t count, kernels::Chunk& chunk) = nullptr;
@@ -130,7 +130,7 @@ Result read_chunk(const StridedReader& reader, const Reading& reading, int64_t c
           .inf_count = chunk.inf_count};
 }
 
-/// The tensor in a form whose bytes can be read; mostly the same one.
+/// Returns the tensor in a form whose bytes can be read; mostly the same one.
 at::Tensor readable(const at::Tensor& tensor) {
   at::Tensor result = tensor.device().is_cpu() ? tensor : tensor.detach().cpu();
   if (result.is_conj() || result.is_neg()) result = result.detach().resolve_conj().resolve_neg();
@@ -181,7 +181,7 @@ Fingerprint summed_up(const Plan& plan, std::span<const Result> chunks) {
   return fingerprint_of(result);
 }
 
-/// Fingerprints by the functions of a device, with one transfer to the host for all tensors.
+/// Takes fingerprints by the functions of a device, with one transfer to the host for all tensors.
 class RowsOnDevice {
  public:
   RowsOnDevice(const DeviceFunctions& functions, at::TensorList tensors) : rows_(functions.fingerprint(tensors)) {
@@ -201,7 +201,7 @@ class RowsOnDevice {
     arrived_->record(c10::impl::VirtualGuardImpl(rows_.device().type()).getStream(rows_.device()));
   }
 
-  /// int64 [number of tensors, 2] on the device.
+  /// Returns int64 [number of tensors, 2] on the device.
   at::Tensor hashes() const { return rows_.narrow(1, 0, 2); }
 
   std::vector<Fingerprint> read() {
@@ -218,11 +218,11 @@ class RowsOnDevice {
   std::optional<c10::Event> arrived_;
 };
 
-/// Odd numbers, so that multiplication by one loses nothing.
+/// The weights are odd, so that multiplication by one loses nothing.
 constexpr std::array<uint64_t, 2> kWeights = {0x9E3779B97F4A7C15, 0xD1B54A32D192ED03};
 uint64_t weight(size_t index, size_t word) { return (index * kWeights[word]) << 1 | 1; }
 
-/// The tensors of one device, and where they stand in the caller's list.
+/// Has the tensors of one device, and where they stand in the caller's list.
 struct OnDevice {
   const DeviceFunctions* functions = nullptr;
   std::vector<at::Tensor> tensors;

@@ -25,25 +25,25 @@ struct Fingerprint {
   bool operator==(const Fingerprint&) const = default;
 };
 
-/// "hash 00ff…, norm 3.25, largest magnitude 1.5, 0 NaN, 0 Inf".
+/// Prints "hash 00ff…, norm 3.25, largest magnitude 1.5, 0 NaN, 0 Inf".
 std::ostream& operator<<(std::ostream& out, const Fingerprint& fingerprint);
 
-/// The fingerprints of `tensors`, in order: of any dtype and strides, also of empty ones; quantized and packed dtypes
-/// have no statistics. Tensors on a GPU are read there when the plug-in for GPUs is installed
+/// Returns the fingerprints of `tensors`, in order: of any dtype and strides, also of empty ones; quantized and packed
+/// dtypes have no statistics. Tensors on a GPU are read there when the plug-in for GPUs is installed
 /// (inspectors/device/functions.h): all of one GPU in one launch on its current stream, which this call waits for.
 /// Other tensors are copied to the CPU. Throws c10::Error for tensors without strided storage (undefined, meta,
 /// sparse), naming the index.
 std::vector<Fingerprint> fingerprint(at::TensorList tensors);
 Fingerprint fingerprint(const at::Tensor& tensor);
 
-/// The same while the host goes on: what is queued later on the current streams may overwrite the tensors or free them.
-/// Tensors of devices without functions, and of the CPU, are read at once.
+/// Takes fingerprints while the host goes on: what is queued later on the current streams may overwrite the tensors or
+/// free them. Tensors of devices without functions, and of the CPU, are read at once.
 class QueuedFingerprints {
  public:
-  /// Where the fingerprints of tensors on a device go: kHost queues their copy at once.
+  /// Says where fingerprints of tensors on a device go: kHost queues their copy at once.
   enum class To { kHost, kStayOnDevice };
 
-  /// Local. Throws as fingerprint() does, and waits for no device that has functions.
+  /// Throws as fingerprint() does, and waits for no device that has functions. Local.
   explicit QueuedFingerprints(at::TensorList tensors, To to = To::kHost);
   QueuedFingerprints(QueuedFingerprints&&) noexcept;
   ~QueuedFingerprints();
@@ -51,8 +51,8 @@ class QueuedFingerprints {
   /// Waits until the devices are that far.
   std::vector<Fingerprint> read() const;
 
-  /// With kStayOnDevice: one number from the hashes and indices of all tensors, which other tensors have with a chance
-  /// of about 2^-50; int64 [2], on the first device that has fingerprints, or on the CPU. Queued on current streams.
+  /// Returns, with kStayOnDevice, one number from the hashes and indices of all tensors, which other tensors have by a
+  /// chance of about 2^-50; int64 [2], on the first device with fingerprints, or on the CPU. Queued on current streams.
   at::Tensor content() const;
 
  private:
@@ -60,15 +60,15 @@ class QueuedFingerprints {
   std::unique_ptr<State> state_;
 };
 
-/// Bytes of a chunk, the unit of comparison: elements in logical order; the last chunk may be shorter.
+/// A chunk, the unit of comparison, has so many bytes, in logical order; the last chunk may be shorter.
 inline constexpr int64_t kChunkBytes = 64 * 1024;
 
-/// A hash for each chunk of `tensor`; none for an empty one. Supports the tensors of fingerprint().
+/// Returns a hash for each chunk of `tensor`; none for an empty one. Supports the tensors of fingerprint().
 std::vector<Hash> chunk_hashes(const at::Tensor& tensor);
 
-/// Order-dependent combination of hashes, for lists.
+/// Combines hashes for lists; the order counts.
 Hash combine(Hash left, const Hash& right);
-/// The hash of a text.
+/// Returns the hash of a text.
 Hash hash_of(const std::string& text);
 
 }  // namespace lockstep::inspect

@@ -27,7 +27,7 @@ inline constexpr size_t kSquareLanes = 16;
 inline constexpr size_t kGroupChunks = 64;
 inline constexpr uint32_t kScramblePrime = 0x9e3779b1U;
 
-/// The state of a chunk. Begins as zeros, and takes stripes in order.
+/// The state of a chunk. It begins as zeros, and takes stripes in order.
 struct alignas(64) Chunk {
   uint64_t hash[2][kHashLanes] = {};
   double squares[kSquareLanes] = {};  // sums, of finite elements
@@ -62,11 +62,11 @@ const Table& avx512();  // only where has_avx512()
 bool has_avx2();
 bool has_avx512();
 
-/// The fastest one that this machine supports. LOCKSTEP_SIMD=portable|avx2|avx512 selects another one, if the machine
-/// supports it.
+/// Returns the fastest table that this machine supports. LOCKSTEP_SIMD=portable|avx2|avx512 selects another one, if the
+/// machine supports it.
 const Table& best();
 
-/// Pseudo-random words (SplitMix64 of a fixed seed): a stripe's and the shift.
+/// Keys are pseudo-random words (SplitMix64 of a fixed seed): a stripe's and the shift.
 struct Keys {
   alignas(64) uint32_t words[kStripeWords + kToeplitzShift];
 };
@@ -83,14 +83,14 @@ constexpr Keys make_keys() {
 }
 extern const Keys kKeys;
 
-/// Statistics of a stripe with values that are not finite, or whose squares do not fit into the element's type. The
-/// same for every table.
+/// Take statistics of a stripe with values that are not finite, or whose squares do not fit into the element's type.
+/// They are the same for every table.
 void careful_float32(const uint8_t* stripe, Chunk& chunk);
 void careful_float64(const uint8_t* stripe, Chunk& chunk);
 void careful_bfloat16(const uint8_t* stripe, Chunk& chunk);
 void careful_float16(const uint8_t* stripe, Chunk& chunk);
 
-/// The finaliser of MurmurHash3, a bijection of 64 bits.
+/// Is the finaliser of MurmurHash3, a bijection of 64 bits.
 constexpr uint64_t mix(uint64_t value) {
   value ^= value >> 33;
   value *= 0xff51afd7ed558ccdULL;
@@ -100,11 +100,11 @@ constexpr uint64_t mix(uint64_t value) {
   return value;
 }
 
-/// The two halves of combine() in fingerprint.h: order-dependent.
+/// These are the two halves of combine() in fingerprint.h; the order counts.
 constexpr uint64_t combine_first(uint64_t left, uint64_t right) { return mix(left * 0x9e3779b97f4a7c15ULL + right); }
 constexpr uint64_t combine_second(uint64_t left, uint64_t right) { return mix(left * 0xd6e8feb86659fd93ULL + right); }
 
-/// One half of a chunk's hash: `start` is the number of its bytes, of the second half the complement of that.
+/// Returns half of a chunk's hash. `start` is the number of its bytes, or the complement for the second half.
 constexpr uint64_t fold_lanes(const uint64_t* lanes, uint64_t start) {
   for (size_t lane = 0; lane < kHashLanes; ++lane) start = mix(start ^ lanes[lane]) + 0x9e3779b97f4a7c15ULL;
   return start;
@@ -115,7 +115,7 @@ constexpr double fold_squares(const double* s) {
   return sum;
 }
 
-/// The result of a chunk, or of a group of chunks.
+/// Holds the result of a chunk, or of a group of chunks.
 struct Result {
   uint64_t hash[2] = {};
   double squares = 0, abs_max = 0;
@@ -132,7 +132,7 @@ struct Result {
   }
 };
 
-/// How the elements of a tensor are read; complex numbers as two elements of their parts' type.
+/// Says how the elements of a tensor are read; complex numbers as two elements of their parts' type.
 enum class Kind : uint8_t {
   bytes,  // no statistics
   float32,
@@ -158,7 +158,7 @@ enum class Kind : uint8_t {
 inline constexpr uint32_t kSmallest = (127U - 50U) << 23;
 inline constexpr uint32_t kBeyond = (127U + 60U) << 23;
 
-/// An 8-bit float as the bits of a float32. NaN and Inf become float32's.
+/// Returns an 8-bit float as the bits of a float32. NaN and Inf become float32's.
 template <uint32_t mantissa_bits, uint32_t bias, bool has_inf, bool unsigned_zero>
 constexpr uint32_t widened_float8(uint32_t byte) {
   const uint32_t magnitude = byte & 0x7fU, sign = (byte & 0x80U) << 24;

@@ -1,5 +1,5 @@
-// The loop over stripes, compiled once for every instruction set. `Isa` has the operations on 64 bytes. Everything is
-// in an unnamed namespace, so that the linker does not merge the copies of different instruction sets.
+// Loops over stripes, compiled once for every instruction set. `Isa` has the operations on 64 bytes. Everything is in
+// an unnamed namespace, so that the linker does not merge the copies of different instruction sets.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -28,7 +28,7 @@ struct Hasher {
   }
 };
 
-/// No statistics.
+/// Takes no statistics.
 template <typename Isa>
 struct NoStatistics {
   void add(typename Isa::Words) {}
@@ -36,8 +36,8 @@ struct NoStatistics {
   void begin_stripe() {}
 };
 
-/// Elements that are float32 once `Values` has widened the words: one or two vectors of 16, which are added to one sum
-/// or to one each (a thread of a GPU reads 16 of a block's 64 bytes, and has to have all that goes into a sum).
+/// Takes elements that are float32 once `Values` has widened the words: one or two vectors of 16, which are added to
+/// one sum or to one each (a thread of a GPU reads 16 of a block's 64 bytes, and has to have all that goes into a sum).
 template <typename Isa, typename Values, void (*careful)(const uint8_t*, Chunk&)>
 struct FloatStatistics {
   typename Isa::Floats squares[Values::kSums];
@@ -96,7 +96,7 @@ struct DoubleStatistics {
   }
 };
 
-/// The largest `Element` in some words; none is negative.
+/// Returns the largest `Element` in some words; none is negative.
 template <typename Isa, typename Element>
 double largest_element(typename Isa::Words words) {
   Element elements[kBlockBytes / sizeof(Element)];
@@ -104,7 +104,7 @@ double largest_element(typename Isa::Words words) {
   return static_cast<double>(*std::max_element(std::begin(elements), std::end(elements)));
 }
 
-/// 8 and 16 bits: squares are added as integers.
+/// Adds squares of 8 and 16 bits as integers.
 template <typename Isa, typename Element>
 struct SmallIntegerStatistics {
   using Magnitude = std::make_unsigned_t<Element>;
@@ -139,7 +139,7 @@ struct SmallIntegerStatistics {
   }
 };
 
-/// 32 bits: every value is a double.
+/// Takes 32 bits: every value is a double.
 template <typename Isa, typename Element>
 struct WordStatistics {
   typename Isa::Words largest = Isa::no_words();
@@ -157,7 +157,7 @@ struct WordStatistics {
   }
 };
 
-/// 64 bits: rounded to the nearest double.
+/// Takes 64 bits, rounded to the nearest double.
 template <typename Isa, typename Element>
 struct LongStatistics {
   typename Isa::Doubles sum = Isa::no_doubles(), largest = Isa::no_doubles(), squares;

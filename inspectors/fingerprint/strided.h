@@ -11,8 +11,8 @@ namespace lockstep::inspect {
 struct Dimension {
   int64_t size, stride;  // stride in bytes
 };
-/// The dimensions of a tensor with elements, outermost first, without those of size 1; contiguous neighbours are
-/// merged. At most one for a contiguous tensor.
+/// Returns the dimensions of a tensor with elements, outermost first, without those of size 1; contiguous neighbours
+/// are merged. At most one for a contiguous tensor.
 inline std::vector<Dimension> merged_dimensions(const at::Tensor& tensor) {
   std::vector<Dimension> dimensions;
   for (int64_t d = 0; d < tensor.dim(); ++d) {
@@ -28,14 +28,14 @@ inline std::vector<Dimension> merged_dimensions(const at::Tensor& tensor) {
 
 class StridedReader {
  public:
-  /// A strided tensor on the CPU. Keeps no reference: `tensor` must outlive it.
+  /// Reads a strided tensor on the CPU. Keeps no reference: `tensor` must outlive it.
   explicit StridedReader(const at::Tensor& tensor);
 
   int64_t bytes() const { return bytes_; }
   int64_t element_size() const { return element_size_; }
 
-  /// The bytes from `begin` to `begin + count` (both multiples of the element's size): a pointer into a contiguous
-  /// tensor, otherwise to a copy in `buffer`, which has at least `count` bytes.
+  /// Returns the bytes from `begin` to `begin + count` (both multiples of the element's size): a pointer into a
+  /// contiguous tensor, otherwise to a copy in `buffer`, which has at least `count` bytes.
   const uint8_t* read(int64_t begin, int64_t count, uint8_t* buffer) const;
 
  private:

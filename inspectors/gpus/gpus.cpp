@@ -28,7 +28,7 @@ std::string& library_name() {
   return *name;
 }
 
-/// NVML of this process, and what came of starting it.
+/// Holds NVML of this process, and what came of starting it.
 struct Nvml {
   nvml::Api api;
   std::string problem, driver;
@@ -119,7 +119,7 @@ std::vector<GpuProcess> processes_of(const nvml::Api& api, nvml::Device device) 
   return result;
 }
 
-/// All calls about one GPU. May block in the driver.
+/// Makes all calls about one GPU. May block in the driver.
 Gpu ask(const Nvml& nvml, unsigned index) {
   const nvml::Api& api = nvml.api;
   Gpu gpu;
@@ -257,14 +257,14 @@ std::string normal_bus_id(const std::string& text) {
 
 namespace {
 
-/// What the threads that ask hand over. They keep it alive, since they may run longer than the caller waits.
+/// The threads that ask hand these over. They keep it alive, since they may run longer than the caller waits.
 struct Answers {
   std::mutex mutex;
   std::condition_variable changed;
   Lines lines;
 };
 
-/// On a thread of its own, which is never waited for: `take` gets each line, from several threads but never at once.
+/// Asks each GPU on a thread that is never waited for: `take` gets each line, never two at once.
 void ask_all(const std::function<void(const std::string&)>& take) {
   const auto nvml = std::make_shared<const Nvml>(start_nvml());
   if (!nvml->problem.empty()) {

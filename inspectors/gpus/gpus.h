@@ -1,5 +1,5 @@
-// The GPUs of this machine as the driver's NVML reports them: memory of all processes, load, temperature, errors, why
-// clocks are held down. Without LibTorch and CUDA; libnvidia-ml.so.1 is loaded at run time.
+// Reads the GPUs of this machine as the driver's NVML reports them: memory of all processes, load, temperature, errors,
+// why clocks are held down. It needs no LibTorch and CUDA; libnvidia-ml.so.1 is loaded at run time.
 //
 // A call of NVML can block in the driver when a GPU is lost, and a thread that is stuck there keeps its process from
 // ending. Each GPU is therefore asked on a thread of its own, and who needs an answer in time waits with a deadline:
@@ -57,21 +57,21 @@ void from_json(const nlohmann::json& json, GpuProcess& process);
 void to_json(nlohmann::json& json, const Gpu& gpu);
 void from_json(const nlohmann::json& json, Gpu& gpu);
 
-/// A PCI address in one spelling: "0000:3b:00.0". NVML writes "00000000:3B:00.0", CUDA "0000:3B:00.0". Other texts stay
-/// as they are.
+/// Returns a PCI address in one spelling: "0000:3b:00.0". NVML writes "00000000:3B:00.0", CUDA "0000:3B:00.0". Other
+/// texts stay as they are.
 std::string normal_bus_id(const std::string& text);
 
 /// Asks NVML and returns what it has answered within `limit`. A GPU that has not answered by then is in the list, with
 /// its problem; its thread is left to itself. From any thread.
 Machine look(std::chrono::milliseconds limit);
 
-/// The same in lines of JSON, each as soon as it is known: first {"driver","cuda","count"} or {"problem"}, then a line
-/// for each GPU. Returns when all have answered, which may be never: the caller is a process that can be left.
+/// Writes the same in lines of JSON, each as soon as it is known: first {"driver","cuda","count"} or {"problem"}, then
+/// a line for each GPU. Returns when all have answered, which may be never: the caller is a process that can be left.
 void write_lines(const std::function<void(const std::string& line)>& write);
 /// Reads such lines. A GPU whose line is missing has the problem that NVML does not answer.
 class Lines {
  public:
-  /// A complete line, without its end. Damaged ones are passed over.
+  /// Takes a complete line, without its end. Damaged ones are passed over.
   void take(const std::string& line);
   /// Whether nothing more is to come.
   bool complete() const { return begun_ && answered_ == machine_.gpus.size(); }
@@ -83,7 +83,7 @@ class Lines {
   size_t answered_ = 0;
 };
 
-/// Where NVML is looked for; for tests. The default is "libnvidia-ml.so.1".
+/// Sets where NVML is looked for, for tests. The default is "libnvidia-ml.so.1".
 void set_library(const std::string& name);
 
 }  // namespace lockstep::gpus

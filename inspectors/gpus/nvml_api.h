@@ -55,7 +55,7 @@ inline constexpr ClockReason kClockReasons[] = {{0x04, "power cap"},
                                                 {0x40, "thermal slowdown (hardware)"},
                                                 {0x80, "power brake"}};
 
-/// What libnvidia-ml.so.1 exports. Null where the driver lacks a function.
+/// Holds what libnvidia-ml.so.1 exports. Null where the driver lacks a function.
 struct Api {
   Return (*init)() = nullptr;
   const char* (*error_string)(Return) = nullptr;

@@ -64,8 +64,8 @@ RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& in
       each.same_for = last.same_for;
       each.stepped = last.stepped;
       each.on_used = last.on_used;
-      // Changed by the program (unscaled, clipped): a reduction would begin with the changed gradient. Zeros after a
-      // step are gradients that were cleared.
+      // The program has changed it (unscaled, clipped): a reduction would begin with the changed gradient. Zeros after
+      // a step are gradients that were cleared.
       each.changed = each.now.present && each.now.mark.hash != last.mark.hash && !last.collective_since &&
                      !(last.stepped && each.now.zero());
       if (each.changed) each.before = each.now;

@@ -11,14 +11,14 @@
 
 namespace lockstep::inspect {
 
-/// Exchanged first.
+/// These facts are exchanged first.
 struct GradsFacts {
   Hash structure{};  // of the parameters: names, dtypes, shapes
   bool out_of_data = false;  // in join()
   bool last_forward_was_local = false;  // it ran under no_sync
 };
 
-/// One gradient at one moment.
+/// Describes one gradient at one moment.
 struct GradFacts {
   bool present = false;
   Fingerprint mark;
@@ -26,7 +26,7 @@ struct GradFacts {
   bool zero() const { return present && mark.abs_max == 0 && mark.nan_count + mark.inf_count == 0; }
 };
 
-/// One parameter on one rank.
+/// Describes one parameter on one rank.
 struct ParameterFacts {
   GradFacts now;
   GradFacts
@@ -37,7 +37,7 @@ struct ParameterFacts {
   bool changed = false;  // since backward, before any collective: `before` is the current gradient
 };
 
-/// One rank.
+/// Describes one rank.
 struct RankFacts {
   bool watched = false;  // what follows is known
   int64_t steps = 0;  // that were observed
@@ -47,7 +47,7 @@ struct RankFacts {
   std::vector<ParameterFacts> parameters;  // those that all ranks have
 };
 
-/// `indices`: of the parameters of `subject` that all ranks have. Local.
+/// `indices` are of the parameters of `subject` that all ranks have. Local.
 RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& indices);
 
 void to_json(nlohmann::json& json, const GradsFacts& facts);

@@ -1,4 +1,4 @@
-// The findings of grads, from the facts of all ranks. Pure: no communication, and the same on every rank.
+// Makes the findings of grads, from the facts of all ranks. Pure: no communication, and the same on every rank.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace lockstep::inspect {
 
-/// The wrapper of the parameters, on all ranks together.
+/// Describes the wrapper of the parameters, on all ranks together.
 struct WrapperFacts {
   bool present = false;
   bool skips_unused = false;  // find_unused_parameters or static_graph: a rank may leave parameters out
@@ -27,13 +27,13 @@ inline bool is_near(double value, double wanted, double tolerance) { return std:
 
 class GradsFindings {
  public:
-  /// `parameters`: those that `facts` describe, in their order. `facts`: by rank index.
+  /// `parameters` are those that `facts` describe, in their order. `facts` are by rank index.
   GradsFindings(const About& about, const GradientSubject& subject, const GradsOptions& options,
                 const WrapperFacts& wrapper, std::vector<GradientOwner> parameters, std::vector<RankFacts> facts);
 
   /// Adds findings about the structure, as findings of grads.
   void add(std::vector<Finding> findings);
-  /// `compared`: the gradients that all ranks have. `items`: those that differ between ranks.
+  /// `compared` has the gradients that all ranks have, `items` those that differ between ranks.
   void differences(const Subject& compared, const std::vector<ItemDifference>& items);
 
   /// Checks gradients after the reduction.
@@ -41,12 +41,12 @@ class GradsFindings {
   /// Checks gradients before the reduction.
   void local();
 
-  /// All findings; an ok if there is no other.
+  /// Returns all findings; an ok if there is no other.
   std::vector<Finding> take(const Report& report);
 
  private:
   struct ParametersByRanks;  // parameters_by_ranks.h
-  /// A gradient now, or before the reduction.
+  /// Returns a gradient now, or before the reduction.
   const GradFacts& of(size_t rank, size_t parameter, bool before) const;
   bool all_watched() const;
   bool compares_before() const;
@@ -55,11 +55,11 @@ class GradsFindings {
   Finding finding(Severity severity, Verdict verdict, FindingKind kind, const RankSet& ranks) const;
   FindingTensor tensor(size_t parameter) const;
   RankSet ranks_where(const std::vector<bool>& by_rank_index) const;
-  /// "2 of 4 parameters". `what`: in the singular.
+  /// Returns "2 of 4 parameters". `what` is in the singular.
   std::string how_many(size_t count, const char* what) const;
   std::string in_how_many(size_t count) const;  // gradients
 
-  /// "fc1.weight, fc1.bias and 3 more".
+  /// Returns "fc1.weight, fc1.bias and 3 more".
   std::string names_of(const std::vector<size_t>& parameters) const;
 
   /// A gradient after the reduction, divided by the mean over ranks of those before it.
@@ -70,8 +70,8 @@ class GradsFindings {
   };
   std::optional<Factor> factor_of_mean(size_t parameter) const;
 
-  /// The factor with which each rank's gradients are in the reduced ones: 1 for all of them in the mean. Empty if no
-  /// such factors explain what was reduced.
+  /// Returns the factor with which each rank's gradients are in the reduced ones: 1 for all of them in the mean. Empty
+  /// if no such factors explain what was reduced.
   std::vector<double> factors_of_ranks() const;
 
   bool none_at_all(bool before);
@@ -89,21 +89,21 @@ class GradsFindings {
   bool same_batch(bool before);
   /// Reports the factors of ranks, by rank index.
   void scaled_before(const std::vector<double>& factors);
-  /// Code that uses an older object of the subject's name, as the end of a sentence; empty if there is none.
+  /// Returns code that uses an older object of the subject's name, as the end of a sentence; empty without any.
   std::string older_objects() const;
   void zeros();
   void outliers();
-  /// Which ranks of `rank_indices` have a norm that is an outlier; `norms`: of these ranks.
+  /// Returns the ranks of `rank_indices` whose norm is an outlier; `norms` are of these ranks.
   RankSet outlier_ranks(const std::vector<double>& norms, const std::vector<size_t>& rank_indices) const;
-  /// "1.2 on rank 0, 3.4 on rank 1".
+  /// Returns "1.2 on rank 0, 3.4 on rank 1".
   std::string norms_text(const std::vector<double>& norms, const std::vector<size_t>& rank_indices) const;
-  /// "another loss scale?" if all gradients of the outlier differ by about the same factor; otherwise empty.
+  /// Returns "another loss scale?" if all gradients of the outlier differ by about the same factor, or nothing.
   std::string common_factor(const RankSet& outliers, const std::vector<size_t>& rank_indices, double middle) const;
-  /// The parameters that make up most of the difference between `outliers` and the other ranks, largest first. Empty if
-  /// these are more than half of all parameters.
+  /// Returns the parameters that make up most of the difference between `outliers` and the other ranks, largest first.
+  /// Empty if these are more than half of all parameters.
   std::vector<size_t> main_parameters(const RankSet& outliers, const std::vector<size_t>& rank_indices) const;
   std::string cause(const Subject& compared, const std::vector<const ItemDifference*>& items) const;
-  /// "exactly 2 times rank 0's": if gradients of ranks are multiples of another rank's.
+  /// Returns "exactly 2 times rank 0's" if gradients of ranks are multiples of another rank's.
   std::string multiples(const Subject& compared, const std::vector<const ItemDifference*>& items) const;
   /// Whether ranks agree in classes, each with the reduced gradients of its own ranks.
   enum class SubGroups { kNone, kLikely, kProven };

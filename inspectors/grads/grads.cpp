@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The parameters as a subject whose structure can be compared.
+/// Returns the parameters as a subject whose structure can be compared.
 Subject structure_of(const GradientSubject& subject) {
   Subject result;
   result.name = subject.name;
@@ -120,7 +120,7 @@ WrapperFacts wrapper_facts(const GradientSubject& subject, const std::vector<Gra
   return wrapper;
 }
 
-/// The parameters that every rank has and trains, and findings about the others.
+/// Has the parameters that every rank has and trains, and findings about the others.
 struct Common {
   std::vector<size_t> parameters;  // of the subject
   std::vector<Finding> findings;
@@ -158,7 +158,7 @@ void count(const std::vector<GradientOwner>& owners, Report& report) {
   }
 }
 
-/// The findings about ranks that are not out of data. Collective.
+/// Returns the findings about ranks that are not out of data. Collective.
 std::vector<Finding> compare(Inspection& inspection, const GradientSubject& subject, const Subject& structure,
                              const GradsOptions& options, const WrapperFacts& wrapper,
                              const std::vector<GradsFacts>& first, Report& report) {

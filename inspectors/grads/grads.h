@@ -1,5 +1,5 @@
-// grads: are the gradients right? After the reduction they must be equal on all ranks, finite, and the mean over ranks;
-// before it (`local`) they need not be equal, but must be present, finite, and of similar size.
+// grads checks that the gradients are right. After the reduction they must be equal on all ranks, finite, and the mean
+// over ranks; before it (`local`) they need not be equal, but must be present, finite, and of similar size.
 //
 //   auto watching = inspect::watch_grads(net);    // so that grads knows the gradients before the reduction
 //   net(x).sum().backward();
@@ -35,7 +35,7 @@ Report grads(const T& object, const GradsOptions& options = {}) {
   return grads_of(gradients_of(object, options.name()), options);
 }
 
-/// The same with a name, as `%grads` calls it.
+/// Takes a name as well, as `%grads` calls it.
 template <typename T>
 Report grads(const T& object, std::string name) {
   return grads(object, GradsOptions().name(std::move(name)));

@@ -1,4 +1,4 @@
-// Ranks whose gradients are zero or have an outlying norm.
+// Judges ranks whose gradients are zero or have an outlying norm.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 namespace lockstep::inspect {
 namespace {
 
-// Norms below this share of the norm of all gradients are rounding noise: of a bias before a batch norm, for example.
+// A norm below this share of that of all gradients is rounding noise: of a bias before a batch norm, for example.
 constexpr double kNegligible = 1e-5;
-// The least deviation of logarithms, since ranks have different batches.
+// Deviations of logarithms are at least this, since ranks have different batches.
 constexpr double kLeastDeviation = 0.25;
 
-/// For each norm the score that is compared with GradsOptions::threshold.
+/// Returns for each norm the score that is compared with GradsOptions::threshold.
 std::vector<double> outlier_scores(const std::vector<double>& norms) {
   std::vector<double> scores(norms.size(), 0);
   const auto ratio = [](double a, double b) {

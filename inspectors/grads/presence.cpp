@@ -1,4 +1,4 @@
-// Which rank has a gradient, of which parameters, and whether it is finite.
+// Judges which rank has a gradient, of which parameters, and whether it is finite.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Ranks whose gradients went into the reduction with a factor of their own.
+// Finds ranks whose gradients went into the reduction with a factor of their own.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,7 +9,7 @@
 
 namespace lockstep::inspect {
 
-/// By least squares over the sketches of all gradients.
+/// Uses least squares over the sketches of all gradients.
 std::vector<double> GradsFindings::factors_of_ranks() const {
   const size_t n = ranks_.size();
   std::vector<std::vector<double>> equations;  // a number of each rank's gradient, and that of the reduced one
@@ -47,7 +47,7 @@ std::vector<double> GradsFindings::factors_of_ranks() const {
   }
   std::vector<double> factors;
   for (size_t r = 0; r < n; ++r) factors.push_back(normal[r][n] / normal[r][r]);
-  // What the factors leave unexplained, and what one factor for all ranks does.
+  // These are what the factors leave unexplained, and what one factor for all ranks does.
   double squares = 0, residual = 0, product = 0, sums = 0;
   for (const auto& row : equations) {
     double explained = 0, sum = 0;
@@ -68,7 +68,7 @@ void GradsFindings::scaled_before(const std::vector<double>& factors) {
   const double most = *std::ranges::max_element(factors);
   double longest = 0;
   for (size_t r = 0; r < factors.size(); ++r) longest = std::max(longest, factors[r] * total_norm(r, true));
-  // What clip_grad_norm_ makes: one norm for each rank whose gradient was longer.
+  // clip_grad_norm_ makes one norm for each rank whose gradient was longer.
   bool clipped = true;
   std::vector<std::string> texts;
   for (size_t r = 0; r < factors.size(); ++r) {

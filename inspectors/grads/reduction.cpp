@@ -1,4 +1,4 @@
-// Why gradients differ after the reduction: not reduced, reduced over a sub-group, or multiples of one another.
+// Finds why gradients differ after the reduction: not reduced, reduced over a sub-group, or multiples of one another.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// The gradient of rank index `rank` divided by that of rank index `source`; 0 if it is no multiple of it.
+/// Returns the gradient of rank index `rank` divided by that of rank index `source`; 0 if it is no multiple of it.
 double factor_of(const ItemDifference& item, size_t rank, size_t source) {
   if (!item.complete || item.norm[source] == 0 || item.not_finite[rank] + item.not_finite[source] > 0) return 0;
   const double factor = item.norm[rank] / item.norm[source], distance = std::sqrt(item.difference[rank].squares);
@@ -69,7 +69,7 @@ GradsFindings::SubGroups GradsFindings::sub_groups(const Subject& compared,
   const std::vector<RankSet> classes = classes_of(items, ranks_);
   if (std::ranges::count_if(classes, [](const RankSet& each) { return each.size() > 1; }) < 2) return SubGroups::kNone;
   if (!compares_before()) return SubGroups::kLikely;
-  // Proven if the gradients of each class are a multiple of the sum over its ranks before the reduction. A single
+  // It is proven if the gradients of each class are a multiple of the sum over its ranks before the reduction. A single
   // number is always a multiple of another, so some gradient has to have more elements.
   bool has_several_elements = false;
   for (const ItemDifference* item : items) {
@@ -104,7 +104,7 @@ std::string GradsFindings::multiples(const Subject& compared, const std::vector<
   const auto& list = ranks_.ranks();
   const int source_rank = items.front()->source;
   const auto source = static_cast<size_t>(std::find(list.begin(), list.end(), source_rank) - list.begin());
-  // By rank index, the factor that all items have; 0 without one.
+  // It has, by rank index, the factor that all items have; 0 without one.
   std::vector<double> factors(ranks_.size(), 0);
   for (size_t r = 0; r < ranks_.size(); ++r) {
     if (r == source || !items.front()->faulty.contains(list[r])) continue;

@@ -1,4 +1,4 @@
-// Whether each reduced gradient is the mean over ranks, or which multiple of it.
+// Judges whether each reduced gradient is the mean over ranks, or which multiple of it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,7 +12,7 @@
 namespace lockstep::inspect {
 namespace {
 
-// The number of elements in a sketch.
+// A sketch has so many elements.
 constexpr int64_t kSketched = 512;
 
 double length(const Sketch& sketch) {
@@ -21,15 +21,15 @@ double length(const Sketch& sketch) {
   return std::sqrt(squares);
 }
 
-/// Gradients that are the same multiple of the mean.
+/// Has gradients that are the same multiple of the mean.
 struct FactorGroup {
   double factor = 0;
   double tolerance = 0;
   std::vector<size_t> parameters;
 };
 
-/// The bound that clip_grad_norm_ was called with, if it explains gradients of norm `now` that are `factor` times the
-/// mean: a number with one or two digits, as programs have it. 0 if it does not.
+/// Returns the bound that clip_grad_norm_ was called with, if it explains gradients of norm `now` that are `factor`
+/// times the mean: a number with one or two digits, as programs have it. 0 if it does not.
 double clipped_to(double now, double factor) {
   if (!(factor < 1) || !(now > 0)) return 0;
   const double before = now / factor;
@@ -41,7 +41,7 @@ double clipped_to(double now, double factor) {
 
 }  // namespace
 
-/// Nothing if the gradient can't be compared with the mean.
+/// Returns nothing if the gradient can't be compared with the mean.
 std::optional<GradsFindings::Factor> GradsFindings::factor_of_mean(size_t p) const {
   const GradFacts& now = of(0, p, false);
   if (!now.present || now.mark.nan_count + now.mark.inf_count > 0) return std::nullopt;
@@ -67,9 +67,9 @@ std::optional<GradsFindings::Factor> GradsFindings::factor_of_mean(size_t p) con
   const double factor = product / (mean_length * mean_length);
   for (size_t i = 0; i < mean.size(); ++i) squares += std::pow(now.sketch[i] - factor * mean[i], 2);
   const double residual = std::sqrt(squares) / now_length;
-  // Strongly compressed, clipped element by element, or changed by a hook.
+  // It is strongly compressed, clipped element by element, or changed by a hook.
   if (residual > 0.02) return Factor{.value = factor, .tolerance = residual, .multiple = false};
-  // No more tolerance than rounding needs: a gradient that was clipped to almost the mean is no fault.
+  // The tolerance is what rounding needs: a gradient that was clipped to almost the mean is no fault.
   return Factor{.value = factor, .tolerance = 2e-6 + 2 * residual};
 }
 
@@ -208,7 +208,7 @@ void GradsFindings::scale() {
     findings_.push_back(std::move(found));
     return;
   }
-  // Each group except the base, which is named as the rest.
+  // The base is left out: it is named as the rest.
   for (size_t g = 1; g < groups.size(); ++g) {
     const FactorGroup& each = groups[g];
     if ((is_sum(each) && promised) || is_twice(each)) found.severity = Severity::fault;

@@ -1,4 +1,4 @@
-// Gradients that are the same as in the step before, or that contain those of the step before.
+// Finds gradients that are the same as in the step before, or that contain those of the step before.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace lockstep::inspect {
 namespace {
 
-// Steps after which a gradient that never changes is reported although all ranks agree.
+// After so many steps a gradient that never changes is reported although all ranks agree.
 constexpr int64_t kNeverChanges = 10;
 
 }  // namespace
@@ -48,7 +48,7 @@ void GradsFindings::stale() {
   const auto changes = [&](const ParameterFacts& each) {
     return each.before.present && !each.before.zero() && each.same_for == 0;
   };
-  // Ranks whose gradients are all the same as before, or that have run fewer steps.
+  // These ranks' gradients are all the same as before, or they have run fewer steps.
   std::vector<bool> stale_ranks, late;
   int64_t most_steps = 0, for_steps = 0;
   for (const RankFacts& rank : facts_) most_steps = std::max(most_steps, rank.steps);

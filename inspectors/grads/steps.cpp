@@ -1,4 +1,4 @@
-// The numbers of backward passes in a step, and training code that uses other objects than the inspected ones.
+// Judges the numbers of backward passes in a step, and training code that uses other objects than the inspected ones.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -67,7 +67,7 @@ class GradObserver : public std::enable_shared_from_this<GradObserver> {
 
 namespace {
 
-/// Micro-batches of a step that are compared with those of the step before.
+/// So many micro-batches of a step are compared with those of the step before.
 constexpr size_t kMicroBatches = 64;
 
 /// Runs when a gradient has been accumulated, before the hooks of the accumulating node, such as the Reducer's.
@@ -99,7 +99,7 @@ Observers& observers() {
   return *all;
 }
 
-/// Pseudo-random signs, so that sums do not vanish if rows or columns add up to zero.
+/// Returns pseudo-random signs, so that sums do not vanish if rows or columns add up to zero.
 double sign(int64_t index) { return kernels::mix(static_cast<uint64_t>(index) + 1) & 1 ? 1.0 : -1.0; }
 
 /// Whether every element is exactly zero. The sketch shows most gradients that are not.

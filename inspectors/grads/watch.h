@@ -1,4 +1,4 @@
-// watch_grads: observes each gradient of this rank before the reduction. A few numbers are kept for each parameter when
+// watch_grads observes each gradient of this rank before the reduction. A few numbers are kept for each parameter when
 // backward has accumulated its gradient. From them `grads` derives whether the reduced gradient is the mean over ranks,
 // which rank a NaN comes from, and whose gradients do not change from step to step.
 //
@@ -22,7 +22,7 @@ namespace lockstep::inspect {
 /// Eight weighted sums of a tensor's elements, each over at most 64 of them. Linear: the sketch of a mean is the mean
 /// of the sketches.
 using Sketch = std::array<double, 8>;
-/// For dense tensors of real floating-point types; zeros for others. In the order of memory, so layouts must be equal.
+/// Takes dense tensors of real floating-point types (zeros for others) in the order of memory: layouts must be equal.
 Sketch sketch_of(const at::Tensor& tensor);
 
 /// A gradient after backward, before the reduction.
@@ -35,7 +35,7 @@ struct ObservedGradient {
   bool collective_since = false;  // this rank has begun a collective since: the current gradient may be reduced
 };
 
-/// All gradients of a subject. A step is the time between two changes of the parameters.
+/// Has all gradients of a subject. A step is the time between two changes of the parameters.
 struct ObservedGradients {
   int64_t steps = 0;  // with a backward
   bool sync_wanted = true;  // of a wrapper: false if the last backward ran under no_sync
@@ -64,13 +64,13 @@ class [[nodiscard]] GradWatch {
   std::shared_ptr<GradObserver> observer_;
 };
 
-/// Local, but `grads` needs it on every rank. Changes no gradient, keeps no graph alive.
+/// Changes no gradient, keeps no graph alive. Local, but `grads` needs it on every rank.
 template <typename T>
 GradWatch watch_grads(const T& object) {
   return GradWatch(gradients_of(object, ""));
 }
 
-/// From the observers of this process; nothing if a parameter of `subject` that requires a gradient is not observed.
+/// Asks the observers of this process; nothing if some parameter of `subject` with a gradient is not observed.
 std::optional<ObservedGradients> gradients_seen(const GradientSubject& subject);
 
 }  // namespace lockstep::inspect

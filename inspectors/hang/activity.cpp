@@ -11,7 +11,7 @@ struct Sign {
   std::string_view function;  // the complete name without arguments
 };
 
-// The functions of the C library in which threads wait.
+// In these functions of the C library threads wait.
 constexpr Sign kSigns[] = {
     {FindingKind::lock, "pthread_mutex_lock"},
     {FindingKind::lock, "pthread_mutex_timedlock"},
@@ -75,7 +75,7 @@ constexpr Sign kSigns[] = {
     {FindingKind::device, "cuMemcpyDtoHAsync_v2"},
 };
 
-/// The name without arguments, version, and the leading underscores of the C library's internal names.
+/// Returns the name without arguments, version, and the leading underscores of the C library's internal names.
 std::string_view bare(std::string_view name) {
   name = name.substr(0, name.find('('));
   if (!name.starts_with("__atomic") && name.find("::") == std::string_view::npos)
@@ -98,14 +98,14 @@ bool is_collective(std::string_view name) {
   return any_of_parts(name, {"lockstep::dist::", "c10d::", "gloo::"}) && !is_store(name);
 }
 
-/// The ways of LibTorch to wait for a device, whatever lies below them.
+/// Whether LibTorch waits for a device this way, whatever lies below it.
 bool is_device_wait(std::string_view name) {
   return any_of_parts(
       name, {"::synchronizeStream", "::synchronizeEvent", "::synchronizeDevice", "c10::Event::synchronize",
              "c10::Stream::synchronize", "stream_synchronize", "::device_synchronize", "c10::cuda::memcpy_and_sync"});
 }
 
-/// The wait of the Reducer for its collectives; cells use futures, too.
+/// Whether it is the wait of the Reducer for its collectives; cells use futures, too.
 bool is_future(std::string_view name) { return any_of_parts(name, {"c10::ivalue::Future::wait"}); }
 
 bool is_data_loader(std::string_view name) {

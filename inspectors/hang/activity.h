@@ -25,9 +25,9 @@ bool is_at_store(const std::vector<StackFrame>& frames);
 /// "sleeps", "waits for a lock": for a sentence about a rank.
 const char* activity_words(FindingKind activity);
 
-/// "evaluate() at cell 7, line 4": the innermost frame in a cell's text; empty without one.
+/// Returns "evaluate() at cell 7, line 4": the innermost frame in a cell's text; empty without one.
 std::string code_place(const std::vector<StackFrame>& frames);
-/// "cell 7, line 4": the same without the function.
+/// Returns "cell 7, line 4": the same without the function.
 std::string code_line(const std::vector<StackFrame>& frames);
 
 }  // namespace lockstep::inspect

@@ -115,7 +115,7 @@ bool only_left_group(const RankPicture& peer, const CollectiveRecord& call) {
   return has_left_group(peer, call) && (!peer.gone() || peer.has_finished());
 }
 
-/// The ranks that are gone, with the reason: "rank 1 has finished without entering it".
+/// Returns the ranks that are gone, with the reason: "rank 1 has finished without entering it".
 std::string lost_words(const HangPicture& picture, const StuckCall& stuck_call) {
   std::map<std::string, RankSet> by_words;
   std::vector<std::string> order;
@@ -141,7 +141,7 @@ FindingKind kind_of(const RankPicture& peer, const CollectiveRecord& call) {
   return FindingKind::finished;
 }
 
-/// A rank that is not in the group, tried to use it, and threw.
+/// Returns a rank that is not in the group, tried to use it, and threw.
 const RankPicture* outsider(const HangPicture& picture, const CollectiveRecord& call) {
   for (const RankPicture& rank : picture.ranks)
     if (rank.place == RankPicture::Place::left && rank.how == CellStatus::error &&
@@ -204,7 +204,7 @@ ProvenHang gone_hang(const HangPicture& picture, const StuckCall& stuck_call, co
   return hang;
 }
 
-/// A send and a recv between the same two ranks that differ only in their tags.
+/// Is a send and a recv between the same two ranks that differ only in their tags.
 struct TagPair {
   const RankWait* sent = nullptr;
   const RankWait* received = nullptr;

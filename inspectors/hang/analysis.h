@@ -21,7 +21,7 @@ struct ProvenHang {
 
 struct HangAnalysis {
   std::vector<ProvenHang> proven;
-  /// The logs allow a further hang, but the threads of its ranks do not wait (yet): it should be checked again.
+  /// Whether the logs allow a further hang, but the threads of its ranks do not wait (yet): it should be checked again.
   bool suspicious = false;
 };
 HangAnalysis analyse_hang(const HangPicture& seen);

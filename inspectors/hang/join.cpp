@@ -20,10 +20,10 @@ namespace {
 using dist::CollectiveRecord;
 using dist::LoggedGroup;
 
-/// Clocks: c10d takes its time within the call, after the log has taken its own.
+/// The clocks differ: c10d takes its time within the call, after the log has taken its own.
 constexpr int64_t kClockSlack_ns = 1'000'000;
 
-/// The group of a call as the logs have it; null if no log does.
+/// Returns the group of a call as the logs have it; null if no log does.
 const LoggedGroup* logged_group(const HangPicture& picture, const std::string& name) {
   for (const RankPicture& rank : picture.ranks)
     if (const LoggedGroup* group = group_of(rank, name)) return group;
@@ -49,7 +49,7 @@ bool is_group(const HangPicture& picture, const std::string& name, const Evidenc
   return is_group(picture, name, call.group, call.group_description, group ? group->ranks : std::vector<int>());
 }
 
-/// A rank's record of a collective: in flight, or among the newest.
+/// Returns a rank's record of a collective: in flight, or among the newest.
 const CollectiveRecord* record_of(const RankPicture& rank, const CollectiveRecord& call) {
   const auto is_it = [&](const CollectiveRecord& each) {
     return each.group == call.group && each.seq == call.seq && !each.point_to_point;
@@ -61,7 +61,7 @@ const CollectiveRecord* record_of(const RankPicture& rank, const CollectiveRecor
   return nullptr;
 }
 
-/// When the rank made its next call in the group, on the clock of the log; nothing if it has not.
+/// Returns when the rank made its next call in the group, on the clock of the log; nothing if it has not.
 std::optional<int64_t> next_call_ns(const RankPicture& rank, const CollectiveRecord& record) {
   std::optional<int64_t> next;
   const auto look_at = [&](const CollectiveRecord& each) {
@@ -73,9 +73,9 @@ std::optional<int64_t> next_call_ns(const RankPicture& rank, const CollectiveRec
   return next;
 }
 
-/// The recorder's entry of a record: of the same group, made while the call was; of several the first of the same
-/// operation, else the last. Numbers do not decide, since c10d counts the collectives of a call of objects one by one,
-/// and begins again with new connections.
+/// Returns the recorder's entry of a record: of the same group, made while the call was; of several the first of the
+/// same operation, else the last. Numbers do not decide, since c10d counts the collectives of a call of objects one by
+/// one, and begins again with new connections.
 const EvidenceCall* recorded(const HangPicture& picture, const RankPicture& rank, const Evidence& dump,
                              const CollectiveRecord& record) {
   const EvidenceCall* found = nullptr;
@@ -94,7 +94,7 @@ const EvidenceCall* recorded(const HangPicture& picture, const RankPicture& rank
   return found;
 }
 
-/// A recorder's collective that the rank's log does not have: newer than all that it has in the group.
+/// Returns a recorder's collective that is newer than all that the rank's log has in the group.
 const EvidenceCall* unlogged(const HangPicture& picture, const RankPicture& rank, const Evidence& dump,
                              const CollectiveRecord& call) {
   const EvidenceCall* newest = nullptr;
@@ -109,7 +109,7 @@ const EvidenceCall* unlogged(const HangPicture& picture, const RankPicture& rank
   return known && known != newest && newest->seq > known->seq ? newest : nullptr;
 }
 
-/// "started on ranks 0-1 and scheduled on rank 3".
+/// Returns "started on ranks 0-1 and scheduled on rank 3".
 std::string states_words(const std::map<EvidenceState, RankSet>& by_state, const char* joint) {
   std::string text;
   for (auto each = by_state.rbegin(); each != by_state.rend(); ++each)
@@ -161,7 +161,7 @@ void take_recorder(const HangPicture& picture, const CollectiveRecord& call, std
   for (std::string& each : differences) said.push_back(std::move(each));
 }
 
-/// The kind of operation that NCCL counts; empty for those that it does not count.
+/// Returns the kind of operation that NCCL counts; empty for those that it does not count.
 std::string counted_op(const std::string& op) {
   for (const char* each : {"all_reduce", "all_gather", "reduce_scatter", "broadcast"})
     if (op.starts_with(each)) return each;
@@ -240,7 +240,7 @@ void take_ras(const HangPicture& picture, const CollectiveRecord& call, std::vec
   }
 }
 
-/// "3.1 s before": when an error was seen, relative to the picture.
+/// Returns "3.1 s before": when an error was seen, relative to the picture.
 std::string ago_words(const HangPicture& picture, const EvidenceError& error) {
   for (const RankPicture& rank : picture.ranks) {
     if (rank.realtime_minus_monotonic == 0 || picture.now_ns == 0) continue;

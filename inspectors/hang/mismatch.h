@@ -1,4 +1,4 @@
-// Ranks whose calls with the same number in a group differ, if ranks do not compare their calls themselves
+// Finds ranks whose calls with the same number in a group differ, if ranks do not compare their calls themselves
 // (--check-collectives off). Pure.
 #pragma once
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace lockstep::inspect {
 
-/// Only about calls in which some rank waits.
+/// Concerns only calls in which some rank waits.
 std::vector<ProvenHang> mismatched_calls(const HangPicture& picture);
 
 }  // namespace lockstep::inspect

@@ -18,7 +18,7 @@ const LoggedGroup* group_of(const RankPicture& rank, const std::string& name) {
 
 namespace {
 
-/// The place from which a rank receives in Gloo's tree of a broadcast; places are counted from the root, which has 0.
+/// Returns the place from which a rank receives in Gloo's tree of a broadcast; the root has place 0.
 int64_t parent_in_tree(int64_t place) {
   return place - static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(place)));
 }
@@ -38,7 +38,7 @@ bool reduce_needs(int64_t self, int64_t distance, int64_t size, int64_t chunks) 
   return distance == size - 1 || self + distance <= size + chunks - 2;
 }
 
-/// How many chunks of such a tensor have elements, at least: those of 16 bytes have the fewest (gloo/reduce.cc).
+/// Returns how many chunks of it have elements, at least: those of 16 bytes have the fewest (gloo/reduce.cc).
 int64_t chunks_of_reduce(int64_t bytes, int64_t size) {
   constexpr int64_t kLongestSegment = 1 << 20, kLongestElement = 16;
   const auto parts = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
@@ -46,7 +46,7 @@ int64_t chunks_of_reduce(int64_t bytes, int64_t size) {
   return parts(bytes, segment * parts(std::max(parts(bytes, segment), 2 * size), size));
 }
 
-/// A collective with a root, over Gloo: the ranks without which `self` can't leave it. Both are places in `ranks`.
+/// Returns the ranks without which `self` can't leave a collective with a root over Gloo. Both are places in `ranks`.
 RankSet needs_with_root(const CollectiveRecord& call, const std::vector<int>& ranks, int64_t self, int64_t root) {
   const auto size = static_cast<int64_t>(ranks.size());
   const auto from = [size](int64_t first, int64_t place) { return (place - first + size) % size; };
@@ -121,7 +121,7 @@ bool has_message(const RankPicture& rank, const CollectiveRecord& call, const Ra
   const auto count = counts.find(rank.rank);
   if (count == counts.end()) return false;
   if (call.tag_seq == 0) return count->second >= call.seq;
-  // By tag: the other side of a waiting message is in the newest records or in flight, or it has not begun.
+  // Tags decide: the other side of a waiting message is in the newest records or in flight, or it has not begun.
   const auto is_other_side = [&](const CollectiveRecord& each) {
     return each.group == call.group && each.root == rank.rank && each.tag == call.tag &&
            (sends ? dist::is_recv(each) : dist::is_send(each)) && each.tag_seq >= call.tag_seq;

@@ -1,4 +1,4 @@
-// Which ranks a collective needs, which of them have entered it or can't enter it any more, and which ranks are
+// Decides which ranks a collective needs, which of them have entered it or can't enter it any more, and which ranks are
 // therefore stuck. Pure.
 //
 // A rank is stuck if it waits in collectives none of which can end. A collective can't end if a rank that it needs, and
@@ -13,10 +13,10 @@
 
 namespace lockstep::inspect {
 
-/// The group in the rank's log; null if the rank does not know it.
+/// Returns the group in the rank's log; null if the rank does not know it.
 const dist::LoggedGroup* group_of(const RankPicture& rank, const std::string& name);
 
-/// The other ranks without which a collective of a rank can't end.
+/// Has the other ranks without which a collective of a rank can't end.
 struct Needs {
   RankSet ranks;
   bool any = false;  // one of them is enough
@@ -31,19 +31,19 @@ bool has_left_group(const RankPicture& peer, const dist::CollectiveRecord& call)
 bool is_held_by_earlier(const RankPicture& rank, const RankWait& wait);
 
 /// Whether `peer` has entered the collective in which `rank` waits; true if that is not known. A call on a device that
-/// is held by an earlier one does not count: the others wait for it as for one that has not been made. `peer`: null for
-/// a rank without a picture.
+/// is held by an earlier one does not count: the others wait for it as for one that has not been made. `peer` is null
+/// for a rank without a picture.
 bool has_entered(const RankPicture& rank, const RankWait& wait, const RankPicture* peer);
 
-/// The ranks that the wait needs and that have not entered it.
+/// Returns the ranks that the wait needs and that have not entered it.
 RankSet missing_for(const HangPicture& picture, const RankPicture& rank, const RankWait& wait);
-/// Those of missing_for() that can't enter it any more.
+/// Returns those of missing_for() that can't enter it any more.
 RankSet lost_for(const HangPicture& picture, const RankPicture& rank, const RankWait& wait);
 
-/// The largest set of ranks, among `candidates`, that are stuck.
+/// Returns the largest set of ranks, among `candidates`, that are stuck.
 RankSet stuck_ranks(const HangPicture& picture, RankSet candidates);
 
-/// The ranks that `rank` waits for in all its collectives.
+/// Returns the ranks that `rank` waits for in all its collectives.
 RankSet waited_for(const HangPicture& picture, int rank);
 
 }  // namespace lockstep::inspect

@@ -1,5 +1,5 @@
-// The state of all ranks at one moment: the collectives of each, from its collective log, and what it is doing, from
-// its I/O thread. Plain values, so that tests can make them up.
+// A picture is the state of all ranks at one moment: the collectives of each, from its collective log, and what it is
+// doing, from its I/O thread. Plain values, so that tests can make them up.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -56,7 +56,7 @@ struct RankPicture {
   std::vector<CaughtThrow> caught;  // oldest first; only the newest are kept
 
   bool gone() const { return place != Place::in_cell; }
-  /// Left the cell without an error.
+  /// Whether it left the cell without an error.
   bool has_finished() const { return place == Place::left && how == CellStatus::ok; }
 };
 
@@ -76,11 +76,11 @@ struct HangPicture {
   }
 };
 
-/// Enough of the newest records to find the usual order of calls, and stragglers.
+/// So many of the newest records show the usual order of calls, and stragglers.
 inline constexpr size_t kRecentRecords = 512;
 
-/// Fills in the waits (without lines), groups and `recent` newest records of the log at `path`. False if it can't be
-/// read.
+/// Fills in the waits (without lines), groups and `recent` newest records of the log at `path`. Returns false if it
+/// can't be read.
 bool read_log(RankPicture& rank, const std::string& path, size_t recent = kRecentRecords);
 
 }  // namespace lockstep::inspect

@@ -22,7 +22,7 @@ bool waits_in_call(const RankPicture& rank) {
   return rank.activity == FindingKind::collective || (rank.activity == FindingKind::unknown && !rank.waits.empty());
 }
 
-/// The call that a sentence about a waiting rank names.
+/// Returns the call that a sentence about a waiting rank names.
 const RankWait& shown_wait(const RankPicture& rank) {
   if (rank.activity == FindingKind::device)
     for (const RankWait& wait : rank.waits)
@@ -30,7 +30,7 @@ const RankWait& shown_wait(const RankPicture& rank) {
   return rank.waits.front();
 }
 
-/// "enqueued all_reduce #17 (cell 7, line 4) 3.1 s ago; its stream has not reached it (a kernel before it still runs)".
+/// Returns "enqueued all_reduce #17 (cell 7, line 4) 3.1 s ago; its stream has not reached it (a kernel still runs)".
 std::string enqueued_sentence(const HangPicture& picture, const RankPicture& rank, const RankWait& wait) {
   std::string text = "enqueued " + call_words(wait);
   if (wait.call.entered_ns > 0 && picture.now_ns > 0)
@@ -50,7 +50,7 @@ std::string enqueued_sentence(const HangPicture& picture, const RankPicture& ran
   return text;
 }
 
-/// "enqueued", "started on its device": after the name of a call.
+/// Returns "enqueued", "started on its device": after the name of a call.
 std::string stage_in_words(const dist::CollectiveRecord& call) {
   switch (call.stage()) {
     case dist::CollectiveStage::waiting_for_stream:
@@ -91,7 +91,7 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
         missing = missing | awaited;
         left.emplace(rank.rank, std::move(*wait));
       }
-  // The ranks that others wait for; without any, all of them.
+  // These are the ranks that others wait for; without any, all of them.
   const RankSet late = missing & elsewhere;
   if (in_collective.empty() && late.empty() && (elsewhere.empty() || !computing.empty())) return std::nullopt;
   // All have called it, and the device of a rank is busy with what that rank queued before: others wait for it.

@@ -1,5 +1,5 @@
-// What ranks are doing, as a sentence; and a finding if there has been no progress for long, without a proven hang.
-// Pure.
+// Says what ranks are doing, as a sentence, and makes a finding if there has been no progress for long, without a
+// proven hang. Pure.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace lockstep::inspect {
 
-/// One sentence about a rank, without its name: "waits 3.1 s in all_reduce #12 (cell 7, line 4) for rank 1".
+/// Returns a sentence about a rank, without its name: "waits 3.1 s in all_reduce #12 (cell 7, line 4) for rank 1".
 std::string rank_sentence(const HangPicture& picture, const RankPicture& rank);
 
-/// The finding of --hang-timeout: no rank has made progress for `seconds`. Nothing if a rank may be computing and no
-/// other rank waits for it.
+/// Makes the finding of --hang-timeout: no rank has made progress for `seconds`. Nothing if a rank may be computing and
+/// no other rank waits for it.
 std::optional<Finding> stalled(const HangPicture& picture, double seconds);
 
 }  // namespace lockstep::inspect

@@ -1,5 +1,5 @@
-// A rank that is nearly always the last one to enter a collective, since it takes much longer than the others between
-// collectives.
+// Finds a rank that is nearly always the last one to enter a collective, since it takes much longer than the others
+// between collectives.
 #pragma once
 #include <cstdint>
 #include <map>

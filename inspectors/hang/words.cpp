@@ -39,7 +39,7 @@ std::string call_words(const RankWait& wait) {
 }
 
 namespace {
-/// The stages of a collective's ranks that are in it on their devices.
+/// Returns the stages of a collective's ranks that are in it on their devices.
 std::map<dist::CollectiveStage, RankSet> stages_of(const HangPicture& picture, const dist::CollectiveRecord& call) {
   std::map<dist::CollectiveStage, RankSet> result;
   for (const RankPicture& rank : picture.ranks)

@@ -1,4 +1,4 @@
-// Words for messages about hangs: calls, and how ranks left.
+// Makes words for messages about hangs: calls, and how ranks left.
 #pragma once
 #include <string>
 
@@ -13,22 +13,22 @@ std::string plural(std::string words, size_t count);
 std::string said_of(const std::string& sentence, size_t count);
 /// "all_reduce #12 of group_1 (cell 7, line 4)", "recv #1 from rank 2 with tag 5 (…)".
 std::string call_words(const RankWait& wait);
-/// How far the collective of a call is on the ranks whose devices do it: "it has started on ranks 0-1, the stream of
-/// rank 3 has not reached it (a kernel before it still runs)". Empty if no device does it.
+/// Says how far the collective of a call is on the ranks whose devices do it: "it has started on ranks 0-1, the stream
+/// of rank 3 has not reached it (a kernel before it still runs)". Empty if no device does it.
 std::string stages_words(const HangPicture& picture, const dist::CollectiveRecord& call);
-/// The ranks that have enqueued it and whose streams have not come to it.
+/// Returns the ranks that have enqueued it and whose streams have not come to it.
 RankSet unreached_ranks(const HangPicture& picture, const dist::CollectiveRecord& call);
-/// What a stream does that has not come to the call: "a kernel before it still runs", "all_reduce #16 before it is not
-/// done". `waits`: of the rank.
+/// Says what a stream does that has not come to the call: "a kernel before it still runs", "all_reduce #16 before it is
+/// not done". `waits` are of the rank.
 std::string before_words(const std::vector<RankWait>& waits, const dist::CollectiveRecord& call);
-/// "12.3 s".
+/// Returns "12.3 s".
 std::string seconds_words(double seconds);
-/// How a rank left: "{has} finished without entering it". For plural().
+/// Says how a rank left: "{has} finished without entering it". For plural().
 std::string left_words(const RankPicture& rank);
-/// The effect of an exception that `rank` caught on its calls in the group of `call`: "; rank 1 threw
+/// Says how an exception that `rank` caught affects its calls in the group of `call`: "; rank 1 threw
 /// std::runtime_error (cell 1, line 3) after all_reduce #2 and caught it: …". Empty if it caught none.
 std::string caught_words(const RankPicture& rank, const dist::CollectiveRecord& call);
-/// The line of a call of `rank`; empty if it is not known.
+/// Returns the line of a call of `rank`; empty if it is not known.
 std::string line_of(const RankPicture& rank, const dist::CollectiveRecord& record);
 
 }  // namespace lockstep::inspect

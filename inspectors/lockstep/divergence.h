@@ -1,4 +1,4 @@
-// Where several runs of the same operators differ first: runs of several ranks, or two runs of one rank. Pure.
+// Finds where several runs of the same operators differ first: runs of several ranks, or two of one rank. Pure.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -21,7 +21,7 @@ struct Divergence {
   std::vector<size_t> numbers;  // every position at which the program passed other numbers, texts or lists
   std::optional<size_t> divisor;  // a loss is divided by different numbers, and no later operator compensates for it
 
-  /// The first position that makes a fault.
+  /// Returns the first position that makes a fault.
   std::optional<size_t> first_fault() const;
 };
 
@@ -36,7 +36,7 @@ CommonEffects common_effects(const std::vector<OpSequence>& runs);
 
 Divergence find_divergence(const std::vector<OpSequence>& runs);
 
-/// By position, of the first `common` ones.
+/// Returns by position whether outputs differ, of the first `common` ones.
 std::vector<bool> outputs_that_differ(const std::vector<OpSequence>& runs, size_t common);
 
 }  // namespace lockstep::inspect

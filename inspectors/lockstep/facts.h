@@ -12,7 +12,7 @@
 
 namespace lockstep::inspect {
 
-/// The result of one rank's comparison of its own two runs.
+/// Holds the result of one rank's comparison of its own two runs.
 struct SelfFacts {
   std::optional<Finding> finding;  // without ranks; its message begins after them
   int64_t collectives = 0;  // before the operator that the finding is about; the largest number without a finding
@@ -20,10 +20,10 @@ struct SelfFacts {
   int64_t left_out = 0;  // operators beyond max_operators
 };
 
-/// Collectives: the name of the group, and the number in it.
+/// Lists collectives: the name of the group, and the number in it.
 using CallList = std::vector<std::pair<std::string, int64_t>>;
 
-/// One run that is compared between ranks.
+/// Describes one run that is compared between ranks.
 struct RunFacts {
   Hash digest{};  // of all compared operators; if it is equal on all ranks, sequences are not exchanged
   int64_t operators = 0, left_out = 0;

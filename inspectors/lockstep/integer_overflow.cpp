@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostCalls = 64;
 
-/// The ranks of a group that this rank is in; empty if the log does not name all of them.
+/// Returns the ranks of a group that this rank is in; empty if the log does not name all of them.
 RankSet ranks_of_group(const std::string& name) {
   const auto log = program_log();
   if (!log) return {};
@@ -22,7 +22,7 @@ RankSet ranks_of_group(const std::string& name) {
   return {};
 }
 
-/// Nothing if the reduction did not overflow, or if that can't be known because a rank of the group is missing.
+/// Returns nothing if the reduction did not overflow, or if a rank of the group is missing, so that it can't be known.
 std::optional<Finding> judge(const About& about, const std::vector<std::optional<ReductionFacts>>& by_rank) {
   const ReductionFacts& first = **std::ranges::find_if(by_rank, [](const auto& each) { return each.has_value(); });
   if (first.group.empty() || !(first.group - about.ranks).empty()) return std::nullopt;

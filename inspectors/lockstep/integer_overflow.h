@@ -1,5 +1,5 @@
-// Reductions of integers that overflowed. Proven by sums: the inputs of all ranks do not add up to the result, and the
-// difference is a multiple of the range of the type.
+// Finds reductions of integers that overflowed. Sums prove it: the inputs of all ranks do not add up to the result, and
+// the difference is a multiple of the range of the type.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -28,18 +28,18 @@ struct ReductionFacts {
 void to_json(nlohmann::json& json, const ReductionFacts& facts);
 void from_json(const nlohmann::json& json, ReductionFacts& facts);
 
-/// The reductions of this rank in which an element is so large that the sum over the group may overflow; at most 64.
-/// Local.
+/// Returns the reductions of this rank in which an element is so large that the sum over the group may overflow; at
+/// most 64. Local.
 CallList calls_that_may_overflow(const std::vector<IntegerReduction>& reductions);
 
-/// The calls that some rank named, in the same order on every rank.
+/// Returns the calls that some rank named, in the same order on every rank.
 std::set<CallList::value_type> suspected_calls(const std::vector<RunFacts>& facts);
 
-/// What this rank knows of each of `calls`; nothing where it took no part. Local.
+/// Returns what this rank knows of each of `calls`; nothing where it took no part. Local.
 std::vector<std::optional<ReductionFacts>> reduction_facts(const std::vector<IntegerReduction>& reductions,
                                                            const std::set<CallList::value_type>& calls);
 
-/// `seen`: by rank index, then by call. Pure.
+/// `seen` is by rank index, then by call. Pure.
 std::vector<Finding> overflow_findings(const About& about,
                                        const std::vector<std::vector<std::optional<ReductionFacts>>>& seen);
 

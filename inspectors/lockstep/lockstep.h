@@ -1,4 +1,4 @@
-// lockstep: the first operator at which replicas diverge, or at which two runs of a step differ.
+// lockstep finds the first operator at which replicas diverge, or at which two runs of a step differ.
 //
 //   inspect::lockstep([&] { net(x).sum().backward(); optimizer.step(); }, net, optimizer);  // twice, from one state
 //   inspect::lockstep_ranks([&] { train_step(); }, net);                                     // once, ranks compared
@@ -66,8 +66,8 @@ Report end_lockstep(const TensorNames& names, const LockstepOptions& options = {
 /// Ends the recording without a comparison. Local.
 void drop_lockstep();
 
-/// Objects that the cells of a session have defined and that a step may change: saved if SavedState can save them, and
-/// with the names of their parameters.
+/// Lists objects that the cells of a session have defined and that a step may change. They are saved if SavedState can
+/// save them, and with the names of their parameters.
 class StateList {
  public:
   template <typename T>
@@ -84,7 +84,7 @@ class StateList {
   SavedState saved_;
 };
 
-/// As lockstep(), for `%%lockstep --self`.
+/// Does what lockstep() does, for `%%lockstep --self`.
 Report lockstep_self(const std::function<void()>& step, const StateList& state, const LockstepOptions& options = {});
 
 }  // namespace lockstep::inspect

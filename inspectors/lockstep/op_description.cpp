@@ -86,7 +86,7 @@ class SourceSearch {
  private:
   const OpEntry& entry(int32_t number) const { return record_.entries()[static_cast<size_t>(number)]; }
 
-  /// The operator that wrote the first input of `op` that differs, or may differ; -1 without one.
+  /// Returns the operator that wrote the first input of `op` that differs, or may differ; -1 without one.
   int32_t writer_of_difference(const OpEntry& op) const {
     for (size_t i = 0; i < op.inputs; ++i) {
       const int32_t from = record_.inputs(op)[i].from;

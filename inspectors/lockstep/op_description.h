@@ -29,7 +29,7 @@ struct MarkDescription {
   bool same_value(const MarkDescription& other) const { return hash == other.hash; }
 };
 
-/// What a difference in the inputs comes from, as far as the record shows.
+/// Says where a difference in the inputs comes from, as far as the record shows.
 enum class DifferenceSource {
   outside,  // no recorded operator: input data, or state of an optimizer
   gradient,  // backward
@@ -59,8 +59,8 @@ void from_json(const nlohmann::json& json, OpDescription& op);
 /// The same operator as each run has it, by rank index or by run; nothing where a run does not have it.
 using OpDescriptions = std::vector<std::optional<OpDescription>>;
 
-/// The operator at `position` of `relevant`; nothing beyond the end. `differs`: by position, whether outputs differ
-/// between the runs.
+/// Describes the operator at `position` of `relevant`; nothing beyond the end. `differs` says by position whether
+/// outputs differ between the runs.
 std::optional<OpDescription> describe_op(const OpRecord& record, const std::vector<uint32_t>& relevant, size_t position,
                                          const TensorNames& names, const std::vector<bool>& differs);
 

@@ -1,4 +1,4 @@
-// What is compared of a run: for each operator that its outcome depends on, hashes of what it read and wrote.
+// A run is compared by hashes of what each operator that its outcome depends on has read and written.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -37,10 +37,10 @@ struct OpSequence {
   static OpSequence from_bytes(const std::vector<uint8_t>& bytes);
 };
 
-/// `relevant`: the operators to compare, as indices into the entries of `record`.
+/// `relevant` are the operators to compare, as indices into the entries of `record`.
 OpSequence sequence_of(const OpRecord& record, const std::vector<uint32_t>& relevant);
 
-/// The hash that OpSequence::Op has as `name`.
+/// Returns the hash that OpSequence::Op has as `name`.
 uint64_t name_hash(const OpRecord& record, const OpEntry& entry);
 
 }  // namespace lockstep::inspect

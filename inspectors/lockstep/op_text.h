@@ -1,4 +1,4 @@
-// An operator at which runs differ, in words and as a finding.
+// Describes an operator at which runs differ in words and as a finding.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -15,21 +15,21 @@ namespace lockstep::inspect {
 /// The inputs of an operator, or its outputs.
 using Marks = std::vector<MarkDescription> OpDescription::*;
 
-/// "addmm (operator 12, backward of linear, module fc1)".
+/// Returns "addmm (operator 12, backward of linear, module fc1)".
 std::string op_text(const OpDescription& op);
-/// "weight", "argument 'dim'", or "argument 1, float32 [8, 4]".
+/// Returns "weight", "argument 'dim'", or "argument 1, float32 [8, 4]".
 std::string mark_text(const MarkDescription& mark);
 
-/// The index of the first mark that is not the same in all runs. Every run has the operator.
+/// Returns the index of the first mark that is not the same in all runs. Every run has the operator.
 std::optional<size_t> first_difference(const OpDescriptions& runs, Marks marks);
 /// Whether the mark at `index` has different values.
 bool values_differ(const OpDescriptions& runs, Marks marks, size_t index);
-/// "norm 3.1402 on rank 0, 3.1398 on rank 1": each value of the mark at `index` once, with one run that has it; at most
-/// three. `on`: "on rank", "in run"; `runs_are`: their numbers.
+/// Returns "norm 3.1402 on rank 0, 3.1398 on rank 1": each value of the mark at `index` once, with one run that has it;
+/// at most three. `on` is "on rank" or "in run"; `runs_are` are their numbers.
 std::string values_text(const OpDescriptions& runs, Marks marks, size_t index, const RankSet& runs_are, const char* on);
 
 FindingTensor tensor_of(const MarkDescription& mark, const std::string& default_name);
-/// A fault about `op`, with its line, object and first output.
+/// Makes a fault about `op`, with its line, object and first output.
 Finding finding_at(const About& about, const std::optional<OpDescription>& op, Verdict verdict, FindingKind kind);
 
 }  // namespace lockstep::inspect

@@ -1,4 +1,4 @@
-// A run as lockstep records it, and what the inspections of one run and of two runs share.
+// Records a run for lockstep, and holds what the inspections of one run and of two runs share.
 #pragma once
 #include <algorithm>
 #include <chrono>

@@ -107,7 +107,7 @@ class DetailExchange {
     return gather(own(first_not_in(ran[finished].get<std::vector<uint64_t>>())));
   }
 
-  /// The first position whose operator does not follow in `ran` after those before it; the last one without any.
+  /// Returns the first position whose operator does not follow in `ran` after those before it, or else the last one.
   size_t first_not_in(const std::vector<uint64_t>& ran) const {
     auto next = ran.begin();
     for (size_t position = 0; position < relevant_.size(); ++position) {

@@ -1,4 +1,4 @@
-// What ranks exchange to find where their runs differ: the sequences of operators, and descriptions of the operators
+// Exchanges what shows where the runs of ranks differ: the sequences of operators, and descriptions of the operators
 // that findings name. Every rank has the same result.
 #pragma once
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace lockstep::inspect {
 
-/// How the runs of the ranks relate.
+/// Says how the runs of the ranks relate.
 enum class RunRelation {
   nothing_in_common,  // runs were cut short before the first common effect
   diverged,  // at Divergence::first_fault()
@@ -34,8 +34,8 @@ struct RunDetails {
 RunDetails exchange_details(Exchange& exchange, const Recording& run, const TensorNames& names,
                             const LockstepOptions& options, const std::vector<RunFacts>& facts);
 
-/// The positions of numbers that differ and that findings list: the first ones, without those that have a text of their
-/// own. `more`: how many others there are.
+/// Returns the positions of numbers that differ and that findings list: the first ones, without those that have a text
+/// of their own. `more` is how many others there are.
 std::vector<size_t> listed_numbers(const Divergence& divergence, size_t& more);
 
 bool has_collective(const std::vector<OpSequence>& sequences);

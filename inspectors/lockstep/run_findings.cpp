@@ -19,7 +19,7 @@ const OpDescription& first_present(const OpDescriptions& ops) {
   return **std::ranges::find_if(ops, [](const auto& each) { return each.has_value(); });
 }
 
-/// By rank index, the hashes and shapes of the marks, of one kind or of all.
+/// Returns, by rank index, the hashes and shapes of the marks, of one kind or of all.
 std::vector<std::string> hash_texts(const OpDescriptions& ops, Marks marks, std::optional<OpMark::Kind> kind) {
   std::vector<std::string> result;
   for (const auto& op : ops) {
@@ -31,7 +31,7 @@ std::vector<std::string> hash_texts(const OpDescriptions& ops, Marks marks, std:
   return result;
 }
 
-/// " at cell 7, line 4"; empty for an unknown line.
+/// Returns " at cell 7, line 4"; empty for an unknown line.
 std::string at_line(const OpDescription& op) { return op.where.empty() ? "" : " at " + op.where; }
 
 class RunFindings {
@@ -80,7 +80,7 @@ class RunFindings {
     return other_results(ops);
   }
 
-  /// `ops`: nothing for ranks that have finished.
+  /// `ops` has nothing for ranks that have finished.
   Finding other_operators(const OpDescriptions& ops) const {
     std::vector<std::string> names;
     for (const auto& each : ops) names.push_back(each ? each->name + "|" + each->node : "");
@@ -109,7 +109,7 @@ class RunFindings {
     return finding;
   }
 
-  /// "with autocast bfloat16 on rank 1, without autocast on rank 0"; empty if all ranks have the same.
+  /// Returns "with autocast bfloat16 on rank 1, without autocast on rank 0"; empty if all ranks have the same.
   std::string different_autocast(const OpDescriptions& ops) const {
     std::vector<std::string> dtypes;
     RankSet ranks;
@@ -138,7 +138,7 @@ class RunFindings {
     return fmt::format("; backward passes in total: {}", fmt::join(texts, ", "));
   }
 
-  /// A finding about `ops`, whose ranks are those that differ from the majority in `marks`.
+  /// Makes a finding about `ops`, whose ranks are those that differ from the majority in `marks`.
   Finding mismatch(const OpDescriptions& ops, FindingKind kind, Marks marks,
                    std::optional<OpMark::Kind> mark_kind = {}) const {
     Finding finding = finding_at(about_, ops[0], Verdict::mismatch, kind);
@@ -244,8 +244,8 @@ class RunFindings {
     return finding;
   }
 
-  /// "mul (operator 7, forward) (argument 'other', value 1 on rank 0, 2 on rank 1) at cell 1, line 3": settings that
-  /// differ with their values, otherwise the first input that differs; with `outside`, the first one that no operator wrote.
+  /// Returns "mul (operator 7, forward) (argument 'other', value 1 on rank 0, 2 on rank 1) at cell 1, line 3": settings
+  /// that differ, otherwise the first input that differs; with `outside`, the first that no operator wrote.
   std::string input_text(const OpDescriptions& ops, bool outside = false) const {
     std::vector<std::string> what;
     const auto& inputs = ops[0]->inputs;
@@ -288,7 +288,7 @@ class RunFindings {
     return finding;
   }
 
-  /// On which ranks `ops` read the result of a collective that was still running; empty if none did.
+  /// Says on which ranks `ops` read the result of a collective that was still running; empty if none did.
   std::string read_too_early(const OpDescriptions& ops) const {
     RankSet early;
     const OpDescription* known = nullptr;
@@ -316,8 +316,8 @@ class RunFindings {
     finding.reference_ranks = majority.reference;
   }
 
-  /// "rank 2 reads other values of weight than ranks 0-1", or without a majority "ranks 0-1 read different values of
-  /// weight". `verb`: in the singular.
+  /// Returns "rank 2 reads other values of weight than ranks 0-1", or without a majority "ranks 0-1 read different
+  /// values of weight". `verb` is in the singular.
   static std::string differ(const Finding& finding, const std::string& verb, const std::string& what) {
     const std::string verb_form = finding.ranks.size() == 1 ? verb : verb.substr(0, verb.size() - 1);
     if (finding.reference_ranks.empty())

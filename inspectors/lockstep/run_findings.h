@@ -1,4 +1,4 @@
-// The findings of runs that are compared between ranks. Pure: details in, findings out.
+// Makes the findings of runs that are compared between ranks. Pure: details in, findings out.
 #pragma once
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace lockstep::inspect {
 
-/// The fault that explains the others, or an `ok`; and notes. `facts`: by rank index.
+/// Returns the fault that explains the others, or an `ok`; and notes. `facts` are by rank index.
 std::vector<Finding> run_findings(const About& about, const RunDetails& details, const std::vector<RunFacts>& facts,
                                   const LockstepOptions& options);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kDriverLimit{1000};
 
-/// By the plug-in's table, which knows more than c10's statistics.
+/// Uses the plug-in's table, which knows more than c10's statistics.
 bool fill_in(DeviceMemory& memory, const lockstep_device_state_v1& state, int index) {
   lockstep_allocator_state allocator = {};
   if (!state.allocator(index, /*snapshot=*/true, &allocator)) return false;
@@ -37,7 +37,7 @@ bool fill_in(DeviceMemory& memory, const lockstep_device_state_v1& state, int in
   return true;
 }
 
-/// By the statistics that every caching allocator of c10 keeps.
+/// Uses the statistics that every caching allocator of c10 keeps.
 bool fill_in(DeviceMemory& memory, c10::Device device) {
   auto* const allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
   if (!allocator || !allocator->initialized()) return false;

@@ -1,4 +1,4 @@
-// The memory of the device that this process uses.
+// Reads the memory of the device that this process uses.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -8,10 +8,10 @@
 
 namespace lockstep::inspect {
 
-/// Of the accelerator's current device; nothing without one. Local. Asks the driver which processes use a GPU, a second
-/// at most.
+/// Returns that of the accelerator's current device; nothing without one. Local. Asks the driver which processes use a
+/// GPU, a second at most.
 std::optional<DeviceMemory> device_memory();
-/// Of a device.
+/// Returns that of a device.
 std::optional<DeviceMemory> device_memory(c10::Device device);
 
 }  // namespace lockstep::inspect

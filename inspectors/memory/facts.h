@@ -16,7 +16,7 @@ struct TensorMemory {
   int64_t tensors = 0, bytes = 0;
 };
 
-/// LibTorch's allocations while one cell ran; in a plain program during the watch.
+/// Counts LibTorch's allocations while one cell ran; in a plain program during the watch.
 struct PeriodMemory {
   int64_t cell = 0;  // 0 in a plain program
   int64_t allocations = 0, allocated = 0;  // in total
@@ -30,8 +30,8 @@ struct WatchedMemory {
   std::optional<int64_t> growth_per_step;  // the median of the last steps; unset below three steps
 };
 
-/// The memory of the device that a rank uses. `reserved` and what follows are of LibTorch's caching allocator; unset
-/// where a device keeps no such numbers.
+/// Describes the memory of the device that a rank uses. `reserved` and what follows are of LibTorch's caching
+/// allocator; unset where a device keeps no such numbers.
 struct DeviceMemory {
   std::string device;  // "cuda:0"
   std::string bus_id;  // by which ranks on the same GPU are found: "0000:3b:00.0"; empty where unknown

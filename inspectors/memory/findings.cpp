@@ -16,7 +16,7 @@ constexpr size_t kNamed = 3;  // as many owners of memory, or programs, are name
 
 using Owner = std::pair<std::string, std::string>;  // name and kind
 
-/// Bytes of named tensors on the rank's device.
+/// Returns the bytes of named tensors on the rank's device.
 std::map<Owner, int64_t> held_on_device(const RankMemory& rank) {
   std::map<Owner, int64_t> held;
   for (const TensorMemory& each : rank.tensors)
@@ -24,7 +24,7 @@ std::map<Owner, int64_t> held_on_device(const RankMemory& rank) {
   return held;
 }
 
-/// What `rank` holds more of than `other`, the most first: "optimizer: states +1.2 GB, no name +0.3 GB".
+/// Returns what `rank` holds more of than `other`, the most first: "optimizer: states +1.2 GB, no name +0.3 GB".
 std::string where_more(const RankMemory& rank, const RankMemory& other) {
   const auto mine = held_on_device(rank), theirs = held_on_device(other);
   std::vector<std::pair<int64_t, std::string>> more;
@@ -53,7 +53,7 @@ void add_outliers(std::vector<Finding>& findings, const About& about, const std:
   std::stable_sort(by_size.begin(), by_size.end(),
                    [](auto* a, auto* b) { return a->device->allocated < b->device->allocated; });
   const int64_t usual_bytes = by_size[(by_size.size() - 1) / 2]->device->allocated;
-  // The lowest rank of those that have as much.
+  // This is the lowest rank of those that have as much.
   const RankMemory& middle =
       **std::ranges::find_if(by_size, [&](auto* each) { return each->device->allocated == usual_bytes; });
   const auto usual = static_cast<double>(usual_bytes);

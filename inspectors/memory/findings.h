@@ -1,5 +1,5 @@
-// The findings about the memory of all ranks' devices. Pure: facts in, findings out. All of them are notes: a rank may
-// hold more than others for a good reason.
+// Makes the findings about the memory of all ranks' devices. Pure: facts in, findings out. All of them are notes: a
+// rank may hold more than others for a good reason.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -18,21 +18,21 @@ inline constexpr int64_t kMuchMore = 64 << 20;
 inline constexpr int64_t kMuchSplit = 256 << 20;
 inline constexpr double kLargeShareSplit = 0.2;
 
-/// Notes: `outlier` of kind `device` (a rank's tensors take more than those of the others, and which of them), `unused`
-/// of kind `storage` (memory that split blocks keep from other uses), `outlier` of kind `environment` (a program that
-/// is no rank uses a rank's GPU). `ranks`: by rank index.
+/// Makes notes: `outlier` of kind `device` (a rank's tensors take more than those of the others, and which of them),
+/// `unused` of kind `storage` (memory that split blocks keep from other uses), `outlier` of kind `environment` (a
+/// program that is no rank uses a rank's GPU). `ranks` are by rank index.
 std::vector<Finding> memory_findings(const About& about, const std::vector<RankMemory>& ranks);
 
-/// The programs on the rank's GPU that are no rank. Unset where that can't be said: the driver's list does not have the
-/// rank's own process, as in a container with process numbers of its own.
+/// Returns the programs on the rank's GPU that are no rank. Unset where that can't be said: the driver's list does not
+/// have the rank's own process, as in a container with process numbers of its own.
 std::optional<std::vector<gpus::GpuProcess>> other_programs(const RankMemory& rank,
                                                             const std::vector<RankMemory>& ranks);
-/// Bytes of those, as far as the driver says; unset where there is none, or it can't be said.
+/// Returns the bytes of those, as far as the driver says; unset where there is none, or it can't be said.
 std::optional<int64_t> memory_of_other_programs(const RankMemory& rank, const std::vector<RankMemory>& ranks);
 
-/// "2.10 GB".
+/// Returns "2.10 GB".
 std::string memory_text(int64_t bytes);
-/// "2.10 GB by pid 4711 (python)".
+/// Returns "2.10 GB by pid 4711 (python)".
 std::string program_text(const gpus::GpuProcess& process);
 
 }  // namespace lockstep::inspect

@@ -40,7 +40,7 @@ void add_buckets(NamedMemory& memory, const ddp::DistributedModule& wrapper) {
 
 namespace {
 
-/// A field of /proc/self/status, in bytes; 0 without it.
+/// Returns a field of /proc/self/status, in bytes; 0 without it.
 int64_t status_bytes(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)

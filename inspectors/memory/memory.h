@@ -1,5 +1,5 @@
-// memory: what uses it? Tensors by the names of their owners, the process, the device and LibTorch's allocators; during
-// a watch also the peak of each cell and the growth from step to step.
+// memory says what uses it: tensors by the names of their owners, the process, the device and LibTorch's allocators;
+// during a watch also the peak of each cell and the growth from step to step.
 //
 //   // On every rank:
 //   inspect::memory({inspect::named_memory("net", net), inspect::named_memory("optimizer", optimizer)});
@@ -40,7 +40,7 @@ struct MemoryReport : Report {
 
 /// Prints a column for each rank.
 std::ostream& operator<<(std::ostream& out, const MemoryReport& report);
-/// The report as the text of a JSON object, with a chart of it (docs/events.md).
+/// Returns the report as the text of a JSON object, with a chart of it (docs/events.md).
 std::string report_data(const MemoryReport& report);
 
 /// Collective over the options' ranks, over the inspectors' own connections. Copies no tensor, and waits for no device.
@@ -67,9 +67,9 @@ class [[nodiscard]] MemoryWatch {
   friend std::optional<WatchedMemory> watched_memory();
 };
 inline MemoryWatch watch_memory() { return {}; }
-/// The counts of the thread's watch; nothing without one.
+/// Returns the counts of the thread's watch; nothing without one.
 std::optional<WatchedMemory> watched_memory();
-/// For sessions, without a variable: watches on this thread until it is turned off.
+/// Watches on this thread until it is turned off: for sessions, without a variable.
 void set_memory_watch(bool on);
 
 namespace detail {
@@ -99,13 +99,13 @@ constexpr bool has_tensors() {
 
 void add_gradients(NamedMemory& memory, const torch::OrderedDict<std::string, at::Tensor>& parameters);
 void add_gradient(NamedMemory& memory, std::string name, const at::Tensor& parameter);
-/// What a wrapper reduces gradients in. With gradient_as_bucket_view that is the gradients' own memory.
+/// Adds what a wrapper reduces gradients in. With gradient_as_bucket_view that is the gradients' own memory.
 void add_buckets(NamedMemory& memory, const ddp::DistributedModule& wrapper);
 
 }  // namespace detail
 
-/// The tensors of a module, a wrapper, an optimizer, a tensor or a container of these; none of anything else. Local,
-/// copies none.
+/// Returns the tensors of a module, a wrapper, an optimizer, a tensor or a container of these; none of anything else.
+/// Local, copies none.
 template <typename T>
 NamedMemory named_memory(std::string name, const T& object) {
   NamedMemory memory{std::move(name), {}};

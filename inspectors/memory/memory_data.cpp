@@ -1,4 +1,4 @@
-// The report as data, with a chart: a bar for each rank, made of the tensors of each name.
+// Writes the report as data, with a chart: a bar for each rank, made of the tensors of each name.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// What holds the memory of a device, after an allocation on it has failed: by variable, the largest first.
+// Says what holds the memory of a device, after an allocation on it has failed: by variable, the largest first.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -30,11 +30,11 @@ struct OutOfMemoryReport {
 
 std::ostream& operator<<(std::ostream& out, const OutOfMemoryReport& report);
 
-/// Of `device`. Local: other ranks may be waiting in a collective. Copies no tensor, and waits for no device. Memory
-/// that was freed since the failure, such as that of a function's variables, is not seen, and the report says how much
-/// more was in use at the peak.
+/// Reports on `device`. Local: other ranks may be waiting in a collective. Copies no tensor, and waits for no device.
+/// Memory that was freed since the failure, such as that of a function's variables, is not seen, and the report says
+/// how much more was in use at the peak.
 OutOfMemoryReport out_of_memory(const std::vector<NamedMemory>& named, c10::Device device);
-/// Of the device that this process uses: the accelerator's current one, or the CPU.
+/// Reports on the device that this process uses: the accelerator's current one, or the CPU.
 OutOfMemoryReport out_of_memory(const std::vector<NamedMemory>& named);
 
 }  // namespace lockstep::inspect

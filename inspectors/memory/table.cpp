@@ -1,4 +1,4 @@
-// The report as a table: a row for each quantity, a column for each rank.
+// Writes the report as a table: a row for each quantity, a column for each rank.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class Sheet {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// A row of the device's memory, for ranks that use one.
+/// Adds a row of the device's memory, for ranks that use one.
 template <typename Value>
 auto of_device(const Value& value) {
   return [value](const RankMemory& memory) -> std::optional<std::string> {

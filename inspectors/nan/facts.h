@@ -9,7 +9,7 @@
 namespace lockstep::inspect {
 
 struct NanFacts {
-  /// About the first bad value that reached a result; without ranks, its message begins after them.
+  /// A finding about the first bad value that reached a result; without ranks, its message begins after them.
   std::optional<Finding> finding;
   bool made_here = false;  // not received from another rank
   int64_t operators = 0;  // that ran

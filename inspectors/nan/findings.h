@@ -1,4 +1,4 @@
-// The findings from the traces of all ranks. Pure: facts in, findings out.
+// Makes the findings from the traces of all ranks. Pure: facts in, findings out.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace lockstep::inspect {
 
-/// Equal findings of several ranks are one; an `ok` if no rank has any. `facts`: by rank index.
+/// Equal findings of several ranks are one; an `ok` if no rank has any. `facts` are by rank index.
 std::vector<Finding> nan_findings(const About& about, const std::vector<NanFacts>& facts);
 
 }  // namespace lockstep::inspect

@@ -39,7 +39,7 @@ std::string parameter_text(const TensorNames& names, const void* identity) {
   return name ? name->name : "(without a name)";
 }
 
-/// "module head", "after module layer3.down"; empty without a name.
+/// Returns "module head", "after module layer3.down"; empty without a name.
 std::string module_text(const TensorNames& names, const void* parameter, bool after) {
   const TensorName* name = names.find(parameter);
   if (!name) return {};
@@ -53,7 +53,7 @@ FindingKind phase_of(const BadOrigin& origin) {
   return !origin.grad && origin.reached == Reached::kParameter ? FindingKind::optimizer : FindingKind::forward;
 }
 
-/// "; it reached the loss"; empty for the result of the step.
+/// Returns "; it reached the loss"; empty for the result of the step.
 std::string reached_text(const BadOrigin& origin, const TensorNames& names) {
   switch (origin.reached) {
     case Reached::kLoss:
@@ -75,7 +75,7 @@ std::string reached_text(const BadOrigin& origin, const TensorNames& names) {
   return "";
 }
 
-/// The message, without the ranks.
+/// Returns the message, without the ranks.
 std::string story(const BadOrigin& origin, const TensorNames& names) {
   const char* what = origin.nan ? "NaN" : "Inf";
   std::string text;
@@ -151,7 +151,7 @@ NanFacts facts_of(const NanTrace& trace, const TensorNames& names, const NanOpti
   return facts;
 }
 
-/// The report of all ranks about a trace that has ended. Collective.
+/// Makes the report of all ranks about a trace that has ended. Collective.
 Report finish(const Running& run, const TensorNames& names, const NanOptions& options, const char* function) {
   Report report;
   Inspection inspection({.inspector = "nan", .object = options.name(), .function = function, .start = run.start},

@@ -1,4 +1,4 @@
-// nan: where does the first NaN or Inf come from?
+// nan finds where the first NaN or Inf comes from.
 //
 //   inspect::replay([&] { auto loss = net(x).sum(); loss.backward(); optimizer.step(); return loss; }, net, optimizer);
 //   auto watching = inspect::nan_watch(net);  // cheap: checks losses, gradients and updated parameters
@@ -29,7 +29,7 @@ struct NanOptions : InspectOptionsOf<NanOptions> {};
 
 namespace detail {
 
-/// The tensors that `step` returns; none if it returns something else.
+/// Returns the tensors that `step` returns; none if it returns something else.
 template <typename Step>
 std::vector<at::Tensor> run_step(Step& step) {
   using Result = std::invoke_result_t<Step&>;
@@ -71,8 +71,8 @@ Report end_nan_trace(const TensorNames& names, const NanOptions& options = {});
 /// Ends the trace without a report. Local.
 void drop_nan_trace();
 
-/// The names of parameters of modules, holders and wrappers, as the session's magics pass them. Other objects have
-/// none.
+/// Lists the names of parameters of modules, holders and wrappers, as the session's magics pass them. Other objects
+/// have none.
 class NameList {
  public:
   template <typename T>
@@ -129,7 +129,7 @@ void nan_on(const TensorNames& names);
 void nan_off();
 /// Sets its names of parameters; does nothing if it is off.
 void nan_names(const TensorNames& names);
-/// One sentence.
+/// Returns one sentence.
 std::string nan_status();
 
 }  // namespace lockstep::inspect

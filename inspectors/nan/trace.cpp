@@ -41,7 +41,7 @@ bool is_bad_number(const c10::IValue& value) {
   return false;
 }
 
-/// The ignore_index of a loss.
+/// Returns the ignore_index of a loss.
 std::optional<int64_t> ignored_class(const RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   if (op.name.find("nll_loss") == std::string::npos && op.name.find("cross_entropy") == std::string::npos)
     return std::nullopt;
@@ -52,7 +52,7 @@ std::optional<int64_t> ignored_class(const RunningOp& op, c10::ArrayRef<c10::IVa
   return inputs[static_cast<size_t>(*index)].toInt();
 }
 
-/// The public name: "log_softmax" for "_log_softmax".
+/// Returns the public name: "log_softmax" for "_log_softmax".
 std::string public_name(const std::string& name) {
   const size_t start = name.find_first_not_of('_');
   return start == std::string::npos ? name : name.substr(start);
@@ -192,7 +192,7 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
     return;
   }
   notes->ignored = ignored_class(op, inputs);
-  // All arguments in one pass. Those that are not checked are left out.
+  // All arguments are read in one pass. Those that are not checked are left out.
   std::vector<at::Tensor> checked;
   for (const c10::IValue& value : inputs)
     for_each_tensor(value, [&](const at::Tensor& tensor) {

@@ -1,5 +1,5 @@
-// The first bad value (NaN or Inf) of a traced run: which operator made it from finite inputs, and which result it
-// reached. Bad values that reach no result (a masked -inf, the branch that `where` does not select) are no findings.
+// Finds the first bad value (NaN or Inf) of a traced run: which operator made it from finite inputs, and which result
+// it reached. Bad values that reach no result (a masked -inf, the branch that `where` does not select) are no findings.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
@@ -18,7 +18,7 @@
 
 namespace lockstep::inspect {
 
-/// The origin of bad values.
+/// Says where bad values come from.
 struct BadOrigin {
   enum class Kind {
     kMade,  // by an operator from finite inputs (NaN: from inputs without NaN)
@@ -67,14 +67,14 @@ class NanTrace : public OpObserver {
   void before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) override;
   void after(RunningOp& op, const std::vector<c10::IValue>& outputs) override;
 
-  /// The cell shows `tensor`, which is therefore a result.
+  /// Notes that the cell shows `tensor`, which is therefore a result.
   void shown(const at::Tensor& tensor);
-  /// The trace is over. `results`: what the step returned.
+  /// Ends the trace. `results` are what the step returned.
   void end(const std::vector<at::Tensor>& results);
-  /// The first origin of bad values that reached a result; values that this rank made come before received ones. Null
-  /// without any.
+  /// Returns the first origin of bad values that reached a result, or null; values that this rank made come before
+  /// received ones.
   const BadOrigin* first_cause() const;
-  /// The number of operators that made bad values which reached no result.
+  /// Returns the number of operators that made bad values which reached no result.
   int64_t harmless() const;
   int64_t operators() const { return count_; }
 

@@ -224,7 +224,7 @@ class Sentinel : public OpObserver {
     losses_.clear();
   }
 
-  /// The number of the current step; counted by the wrapper if the parameter belongs to one.
+  /// Returns the number of the current step; the wrapper counts it if the parameter belongs to one.
   int64_t step(const at::Tensor& parameter) const {
     const TensorName* name = parameter.defined() ? names_.find(parameter) : nullptr;
     if (const auto steps = name ? name->steps() : std::nullopt) return *steps;

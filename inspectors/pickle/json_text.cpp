@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// What is counted for a value, and for the key of an entry, beside their texts, in bytes.
+// So many bytes are counted for a value, and for the key of an entry, beside their texts.
 constexpr uint64_t kJsonValueCost = 64, kJsonKeyCost = 64;
 
 /// nlohmann's own reader has no limit but with a callback, with which its time grows with the square of a list of

@@ -15,11 +15,11 @@ namespace {
 
 using Kind = PickledValue::Kind;
 
-// For values that contain one another, or themselves.
+// Values that contain one another, or themselves, go no deeper.
 constexpr int kDeepestValue = 200;
 
-// What is counted for a value beside its text, for an element of a list or an entry of a dictionary, for a value that
-// has a number in the pickle, for an opcode, and for a part of a text, in bytes.
+// So many bytes are counted for a value beside its text, for an element of a list or an entry of a dictionary, for a
+// value that has a number in the pickle, for an opcode, and for a part of a text.
 constexpr uint64_t kValueCost = sizeof(PickledValue) + 48, kItemCost = 16, kEntryCost = 32, kMemoCost = 64,
                    kOpcodeCost = 16, kPartCost = 64;
 
@@ -31,7 +31,7 @@ std::string hexadecimal(std::string_view bytes) {
   return digits;
 }
 
-/// A stack machine for the opcodes of a pickle, which runs no code.
+/// Is a stack machine for the opcodes of a pickle, which runs no code.
 class PickleReader {
  public:
   /// Adds every value to `all`.
@@ -90,7 +90,7 @@ class PickleReader {
     stack_.pop_back();
     return value;
   }
-  /// What has been pushed since the last mark.
+  /// Returns what has been pushed since the last mark.
   std::vector<Pickled> pop_to_mark() {
     if (marks_.empty()) throw std::runtime_error("its pickle is damaged");
     const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
@@ -128,7 +128,7 @@ class PickleReader {
     return found->second;
   }
 
-  /// Any number of bytes, two's complement.
+  /// Takes any number of bytes, two's complement.
   void push_long(std::string_view bytes) {
     if (bytes.size() > sizeof(int64_t)) {
       const std::string most_significant_first(bytes.rbegin(), bytes.rend());
@@ -290,7 +290,7 @@ class PickleReader {
   std::map<uint32_t, Pickled> memo_;
 };
 
-/// With escapes, so that different strings have different texts.
+/// Writes escapes, so that different strings have different texts.
 std::string in_quotes(const std::string& text) {
   std::string result = "'";
   for (const char each : text) {

@@ -38,8 +38,8 @@ struct PickledValue {
   }
 };
 
-/// All values of a pickle. Values can contain themselves and one another to any depth, so the destructor clears them
-/// one by one.
+/// Holds all values of a pickle. Values can contain themselves and one another to any depth, so the destructor clears
+/// them one by one.
 struct PickledValues : std::vector<Pickled> {
   PickledValues() = default;
   PickledValues(const PickledValues&) = delete;
@@ -54,7 +54,7 @@ class Pickle {
   /// and ReadingLimitError for values that take more than `limit`.
   explicit Pickle(std::string_view bytes, ReadingLimit limit = ReadingLimit());
   const Pickled& value() const { return value_; }
-  /// What its values have left of the limit.
+  /// Returns what its values have left of the limit.
   const ReadingLimit& limit() const { return limit_; }
 
  private:
@@ -63,18 +63,18 @@ class Pickle {
   Pickled value_;
 };
 
-/// The value of an integer. Throws std::runtime_error for other values.
+/// Returns the value of an integer. Throws std::runtime_error for other values.
 int64_t integer_of(const Pickled& value);
 
-/// Similar to Python's repr, and the same for equal values; sets are sorted. Takes what the text needs from `limit`.
-/// Throws std::runtime_error for values that contain one another too deeply or too often.
+/// Returns a text similar to Python's repr, and the same for equal values; sets are sorted. Takes what it needs from
+/// `limit`. Throws std::runtime_error for values that contain one another too deeply or too often.
 std::string text_of(const Pickled& value, ReadingLimit& limit);
-/// The same for a message: its first characters, whatever the value is.
+/// Returns the same for a message: its first characters, whatever the value is.
 std::string short_text_of(const Pickled& value);
 bool is_none(const Pickled& value);
 /// Whether it is None, or a set or dictionary without elements.
 bool is_empty(const Pickled& value);
-/// The shortest text that gives this number; always with a point or exponent, so that 1.0 is not 1.
+/// Returns the shortest text that gives this number; always with a point or exponent, so that 1.0 is not 1.
 std::string text_of(double value);
 
 }  // namespace lockstep::inspect

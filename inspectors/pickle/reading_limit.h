@@ -1,5 +1,5 @@
-// What reading a file may take. A small file can stand for large values: it is compressed, or its values contain one
-// another many times.
+// Limits what reading a file may take. A small file can stand for large values: it is compressed, or its values contain
+// one another many times.
 #pragma once
 #include <cstdint>
 #include <stdexcept>
@@ -10,7 +10,7 @@ struct ReadingLimitError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Bytes that are left for values, and for the work with them. A copy counts by itself.
+/// Counts bytes that are left for values, and for the work with them. A copy counts by itself.
 class ReadingLimit {
  public:
   static constexpr uint64_t kMost = uint64_t{1} << 30;  // values that any laptop holds

@@ -30,7 +30,7 @@ namespace {
 
 using std::string_view;
 
-// Variables of one rank.
+// These are variables of one rank.
 constexpr std::array kOfItsOwn = {string_view("CUDA_VISIBLE_DEVICES"),
                                   string_view("NVIDIA_VISIBLE_DEVICES"),
                                   string_view("HIP_VISIBLE_DEVICES"),
@@ -116,7 +116,7 @@ std::string hex(std::span<const uint8_t> bytes) {
   return text;
 }
 
-/// FNV-1a, to distinguish small pieces of code.
+/// Returns FNV-1a, to distinguish small pieces of code.
 uint64_t hash_of(std::span<const uint8_t> bytes) {
   uint64_t hash = 0xcbf29ce484222325ull;
   for (const uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3ull;
@@ -168,7 +168,7 @@ std::vector<LoadedObject> loaded_objects() {
   return result;
 }
 
-/// A text that differs between builds of the object.
+/// Returns a text that differs between builds of the object.
 std::string mark_of(const LoadedObject& object, const std::string& path) {
   if (!object.build_id.empty()) return object.build_id.substr(0, 16);
   if (object.code_hash != 0) return fmt::format("code {:016x}", object.code_hash);

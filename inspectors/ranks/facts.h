@@ -11,7 +11,7 @@
 namespace lockstep::inspect {
 
 using Texts = std::map<std::string, std::string>;
-/// Empty for an unknown name.
+/// Returns an empty text for an unknown name.
 std::string text_of(const Texts& texts, const std::string& name);
 
 struct RankIdentity {
@@ -36,10 +36,10 @@ struct RankIdentity {
 void to_json(nlohmann::json& json, const RankIdentity& identity);
 void from_json(const nlohmann::json& json, RankIdentity& identity);
 
-/// The identity of the calling rank. Local.
+/// Returns the identity of the calling rank. Local.
 RankIdentity own_identity();
 
-/// How a variable that differs between ranks is reported.
+/// Says how a variable that differs between ranks is reported.
 enum class Weight {
   kIgnored,  // not: each rank has its own, as CUDA_VISIBLE_DEVICES
   kNote,

@@ -13,7 +13,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// The ranks that have each value.
+/// Maps each value to the ranks that have it.
 using Camps = std::map<std::string, RankSet>;
 
 std::string shortened(const std::string& value) {
@@ -21,7 +21,7 @@ std::string shortened(const std::string& value) {
   return value.size() <= kLongest ? value : value.substr(0, kLongest - 3) + "...";
 }
 
-/// "4 on ranks 0,2, not set on rank 1".
+/// Returns "4 on ranks 0,2, not set on rank 1".
 std::string describe(const Camps& camps) {
   std::string text;
   for (const auto& [value, ranks] : camps)
@@ -30,7 +30,7 @@ std::string describe(const Camps& camps) {
   return text;
 }
 
-/// The values that differ between ranks, collected so that one finding has all values in which the same ranks differ.
+/// Collects the values that differ between ranks: one finding has all values in which the same ranks differ.
 class Disagreements {
  public:
   explicit Disagreements(const std::vector<RankIdentity>& identities) : identities_(identities) {
@@ -159,7 +159,7 @@ Finding fault(Verdict verdict, FindingKind kind, RankSet ranks, std::string mess
   return found;
 }
 
-/// "process 12 on hostA and process 13 on hostB".
+/// Returns "process 12 on hostA and process 13 on hostB".
 std::string processes(const std::vector<const RankIdentity*>& who) {
   std::string text;
   for (size_t i = 0; i < who.size(); ++i)

@@ -1,5 +1,5 @@
-// ranks: do the ranks agree on their setup? Ranks that are doubled or missing, a device that two ranks use, environment
-// variables, settings, and versions of LibTorch and of the program that differ between ranks.
+// ranks checks that the ranks agree on their setup. It finds ranks that are doubled or missing, a device that two ranks
+// use, environment variables, settings, and versions of LibTorch and of the program that differ between ranks.
 //
 //   auto report = inspect::ranks();                                    // on every rank of a group
 //   auto report = inspect::ranks(store, rank, world_size);             // without a group, if it can't be made
@@ -27,7 +27,7 @@ std::ostream& operator<<(std::ostream& out, const RanksReport& report);
 /// do not exist.
 RanksReport ranks(const RanksOptions& options = {});
 
-/// The same for processes that share only a store: finds processes with the same rank, and ranks that do not call.
+/// Does the same for processes that share only a store: finds processes with the same rank, and ranks that do not call.
 /// Every process calls it once, with a store that was not used for it before. Of the options it uses deadline and
 /// publish.
 RanksReport ranks(const c10::intrusive_ptr<c10d::Store>& store, int rank, int world_size,

@@ -1,4 +1,4 @@
-// What is known of a job's ranks by what it left behind.
+// A case is what is known of a job's ranks by what it left behind.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -28,19 +28,19 @@ struct Case {
   /// Whether the ranks' own logs say what they have called in a group, so that it is proven.
   bool is_logged(const std::string& group, const RankSet& ranks) const;
 
-  /// Whether a dump says which ranks are in the group. Of Gloo's groups they describe the default one alone, at most.
+  /// Whether a dump says which ranks are in the group. Of Gloo's groups it describes the default one alone, at most.
   bool has_members(const std::string& name) const;
 
-  /// Ranks that had called number `seq` of a group, or a later one, before they ended.
+  /// Returns ranks that had called number `seq` of a group, or a later one, before they ended.
   RankSet ended_after(const std::string& group, int64_t seq) const;
 
-  /// Ranks of which nothing says what they had called: they may have ended inside of a collective.
+  /// Returns ranks of which nothing says what they had called: they may have ended inside of a collective.
   RankSet ended_without_a_word() const;
 
-  /// "all_reduce #3 of default_pg (train.py:12)"; empty if it is not known.
+  /// Returns "all_reduce #3 of default_pg (train.py:12)"; empty if it is not known.
   std::string last_call(int rank) const;
 
-  /// What a rank does that others wait for: "raised ValueError (train.py:12)". `group`: in which they wait.
+  /// Says what a rank does that others wait for: "raised ValueError (train.py:12)". They wait in `group`.
   std::pair<std::string, FindingKind> what_it_does(int rank, const std::string& group) const;
 };
 

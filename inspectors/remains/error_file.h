@@ -1,4 +1,4 @@
-// The error files of torchelastic: error.json, which torchrun's workers write when a function with the decorator
+// Reads the error files of torchelastic: error.json, which torchrun's workers write when a function with the decorator
 // `record` raises (torch/distributed/elastic/multiprocessing/errors/error_handler.py of PyTorch 2.11 to 2.15):
 // {"message": {"message": "ValueError: …", "extraInfo": {"py_callstack": "Traceback …", "timestamp": "1700000000"}}},
 // or with a text as "message".

@@ -78,7 +78,7 @@ void trim(Evidence& dump) {
   dump.calls = std::move(kept);
 }
 
-/// A dump or an error file.
+/// Reads a dump or an error file.
 void read_structured(const File& file, std::string_view start, std::optional<int> rank, ReadingLimit limit,
                      Remains& into) {
   if (is_error_file(start)) {
@@ -100,7 +100,7 @@ bool is_like_evidence(const std::string& head) {
       [&](const char* each) { return head.find(each) != std::string::npos; });
 }
 
-/// What one file holds, added to `into`. Throws EvidenceTooLarge where `limit` does not suffice; if it is the `last`
+/// Adds what one file holds to `into`. Throws EvidenceTooLarge where `limit` does not suffice; if it is the `last`
 /// reading of the file, only where it may be evidence.
 void read_file(const File& file, const ReadingLimit& limit, bool last, Remains& into) {
   std::string head;
@@ -157,7 +157,7 @@ void add(Remains& all, Remains part) {
   all.files += part.files;
 }
 
-/// Of one rank and source; "nccl" and "gloo" are two.
+/// Dumps are of one rank and source; "nccl" and "gloo" are two.
 std::string backend_of(const Evidence& dump) { return dump.calls.empty() ? "" : dump.calls.front().backend; }
 
 void keep_newest_dumps(Remains& remains) {

@@ -1,4 +1,4 @@
-// The files of a job: which of them are evidence, error files and logs, and what stands in them.
+// Sorts the files of a job: which of them are evidence, error files and logs, and what stands in them.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace lockstep::inspect {
 
-/// The rank that a path names: "rank3", "rank_3" or "rank-3" in the name of the file or of a folder; else the digits at
-/// the end of the file's name, unless it is a log; else the file's folder, if it is called 3 and torchrun has made it: it
-/// makes one for each local rank, in attempt_0, with stdout.log, stderr.log and error.json. The part nearest to the end
-/// counts.
+/// Returns the rank that a path names: "rank3", "rank_3" or "rank-3" in the name of the file or of a folder; else the
+/// digits at the end of the file's name, unless it is a log; else the file's folder, if it is called 3 and torchrun has
+/// made it: it makes one for each local rank, in attempt_0, with stdout.log, stderr.log and error.json. The part
+/// nearest to the end counts.
 std::optional<int> rank_in_path(const std::string& path);
 
 /// Reads files, and folders with all that is in them. A file that holds nothing of a job is named in `unread` if it was

@@ -36,7 +36,7 @@ void say_what_is_missing(const Case& job, Verdicts& verdicts) {
   verdicts.add(Weight::remark, std::move(note));
 }
 
-/// Where nothing is at fault.
+/// Makes the finding where nothing is at fault.
 Finding last_word(const Case& job, bool consequences) {
   const bool is_known = job.remains.files > 0 && !consequences && !job.dumped.empty();
   Finding last = about().finding(Severity::note, is_known ? Verdict::ok : Verdict::unsupported);

@@ -1,4 +1,4 @@
-// What a job died of, or what it is stuck in, by what it left behind.
+// Judges what a job died of, or what it is stuck in, by what it left behind.
 #pragma once
 #include <vector>
 

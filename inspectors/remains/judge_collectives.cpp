@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kByRecorder = "; by the Flight Recorder, whose dumps are of different moments";
 
-/// Operations whose inputs have one shape and dtype on all ranks.
+/// Whether the inputs have one shape and dtype on all ranks.
 bool has_equal_inputs(const std::string& op) {
   constexpr std::array kEqual = {"all_reduce", "broadcast", "reduce", "all_gather_into_tensor",
                                  "reduce_scatter_tensor"};
@@ -56,15 +56,15 @@ class Collectives {
   }
 
  private:
-  /// Ranks that wait in a collective for ranks that are in another one.
+  /// Has ranks that wait in a collective for ranks that are in another one.
   struct Behind {
     RankSet waiting, absent;
     const EvidenceCall* call;
     Finding finding;
   };
 
-  /// Ranks that wait for one another, each in a collective that the others have not called, are one fault. What only
-  /// leads there follows from it.
+  /// Makes one fault of ranks that wait for one another, each in a collective that the others have not called. What
+  /// only leads there follows from it.
   void add_crossed() {
     std::vector<CallWait> waits;
     RankSet explained = waiting_;  // by another finding
@@ -114,13 +114,13 @@ class Collectives {
     verdicts_.add(Weight::stuck, std::move(finding));
   }
 
-  /// "ranks 0-1 wait in all_reduce #3 of default_pg float32 [4] (train.py:12)".
+  /// Returns "ranks 0-1 wait in all_reduce #3 of default_pg float32 [4] (train.py:12)".
   static std::string waits_in(const EvidenceCall& call, const RankSet& waiting) {
     return fmt::format("{} {} in {}{}{}", waiting.words(), waiting.size() == 1 ? "waits" : "wait", call_words(call),
                        input_words(call), in_brackets(place(call.frames)));
   }
 
-  /// `waiting` waits in `call` for `absent`. The message is the caller's.
+  /// Makes a finding: `waiting` waits in `call` for `absent`. The message is the caller's.
   static Finding hang_in(const EvidenceCall& call, const RankSet& waiting, const RankSet& absent,
                          FindingKind kind = FindingKind::unknown) {
     Finding finding = about().finding(Severity::fault, Verdict::hang, kind);
@@ -161,7 +161,7 @@ class Collectives {
     }
   }
 
-  /// Ranks that have called different things under one number.
+  /// Finds ranks that have called different things under one number.
   bool find_mismatch(const EvidenceRow& row, const RankSet& waiting) {
     using Shape = std::tuple<std::string, std::string, std::string, std::string>;  // operation, dtype, sizes, variant
     const bool has_variants =
@@ -220,7 +220,7 @@ class Collectives {
     return true;
   }
 
-  /// A collective that some rank has not finished. False where nothing can be said.
+  /// Finds a collective that some rank has not finished. Returns false where nothing can be said.
   bool find_stuck(const EvidenceRow& row, const RankSet& waiting) {
     const EvidenceCall& call = *row.calls.at(waiting.ranks().front());
     // A rank whose dump begins later has called it.
@@ -282,8 +282,8 @@ class Collectives {
     return true;
   }
 
-  /// Sends and receives that have not ended, of ranks that are in no collective which has not: messages may be queued
-  /// after that.
+  /// Finds sends and receives that have not ended, of ranks that are in no collective which has not: messages may be
+  /// queued after that.
   void find_messages(const Evidence& dump, const std::set<std::string>& judged) {
     if (!dump.rank || (waiting_ | job_.killed | job_.outside).contains(*dump.rank)) return;
     for (const EvidenceCall& call : dump.calls) {

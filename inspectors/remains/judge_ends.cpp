@@ -18,8 +18,8 @@ std::string plural_of(const std::string& words) {
   return words.starts_with("was ") ? "were " + words.substr(4) : words;
 }
 
-/// Ranks that have finished while others were in a collective with them: transports raise an error there. Returns them;
-/// how their processes ended follows from that.
+/// Finds ranks that have finished while others were in a collective with them: transports raise an error there. Returns
+/// them; how their processes ended follows from that.
 RankSet look_at_departures(const Case& job, Verdicts& verdicts) {
   RankSet finished, broken;
   int64_t first = 0;
@@ -51,7 +51,7 @@ RankSet look_at_departures(const Case& job, Verdicts& verdicts) {
   return finished;
 }
 
-/// Processes that were killed, or left without an exception.
+/// Finds processes that were killed, or left without an exception.
 void look_at_deaths(const Case& job, Verdicts& verdicts, const RankSet& departed) {
   std::map<std::string, std::vector<const RankDoing*>> alike;
   for (const RankDoing& each : job.remains.doing)

@@ -51,7 +51,7 @@ void add_error(Verdicts& verdicts, bool is_consequence, const Errors& errors) {
 }  // namespace
 
 void judge_errors(const Case& job, Verdicts& verdicts) {
-  // Equal ones of several ranks are one finding.
+  // Equal exceptions of several ranks are one finding.
   using Key = std::tuple<bool, std::string, std::string>;
   std::map<Key, Errors> alike;
   for (const RankError& each : job.remains.errors) {

@@ -15,7 +15,7 @@ bool is_size_mismatch(const RankError& error) {
 
 bool is_consequence(const RankError& error) {
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
-  // What torchrun raises because a rank has ended.
+  // torchrun raises these because a rank has ended.
   if (has(error.type, "ChildFailedError") || has(error.type, "SignalException")) return true;
   // Transports raise RuntimeError and torch.distributed.Dist…Error, also for what is a rank's own fault, such as a port
   // in use: their words decide. Other types are raised for connections of the program, to a storage server say.

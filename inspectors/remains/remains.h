@@ -1,6 +1,6 @@
-// What a dead or stuck job left behind, as facts: dumps of the Flight Recorder and other evidence of NCCL and c10d, the
-// exceptions that ended ranks, and stacks. Of any job that uses torch.distributed; it needs no Lockstep. Plain values,
-// without LibTorch.
+// Holds what a dead or stuck job left behind, as facts: dumps of the Flight Recorder and other evidence of NCCL and
+// c10d, the exceptions that ended ranks, and stacks. It is for any job that uses torch.distributed, without Lockstep.
+// Plain values, without LibTorch.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace lockstep::inspect {
 
-/// What ended a rank.
+/// Says what ended a rank.
 struct RankError {
   int rank = -1;  // -1 if unknown
   std::string type;  // "RuntimeError", "torch.distributed.DistBackendError", "Fatal Python error"
@@ -23,7 +23,7 @@ struct RankError {
   std::string origin;
 };
 
-/// What a thread of a rank did at a moment.
+/// Says what a thread of a rank did at a moment.
 struct RankStack {
   int rank = -1;
   std::string thread;  // as its source names it: "MainThread", "0x00007f3a"
@@ -32,7 +32,7 @@ struct RankStack {
   std::string origin;
 };
 
-/// What a rank does, or how it ended, as who watched it saw it.
+/// Says what a rank does, or how it ended, as who watched it saw it.
 struct RankDoing {
   int rank = -1;
   FindingKind kind = FindingKind::unknown;  // sleeping, lock, loading_data, finished, died, …
@@ -52,8 +52,8 @@ struct Remains {
   std::vector<std::string> unread;  // what was not read or not used, and why, a sentence each
 };
 
-/// The innermost frame of the program: not of Python itself, nor of installed packages. The innermost of all where
-/// every frame is of those; null without frames.
+/// Returns the innermost frame of the program: not of Python itself, nor of installed packages. If all frames are of
+/// those, it is the innermost; null without frames.
 const EvidenceFrame* program_frame(const std::vector<EvidenceFrame>& frames);
 
 }  // namespace lockstep::inspect

@@ -38,7 +38,7 @@ std::optional<int> take_rank(std::string_view& line) {
   return rank;
 }
 
-/// `  File "train.py", line 12 in main` of faulthandler, and with a comma before "in" of a traceback.
+/// Reads `  File "train.py", line 12 in main` of faulthandler, and with a comma before "in" of a traceback.
 std::optional<EvidenceFrame> python_frame(std::string_view line) {
   constexpr std::string_view kFile = "  File \"", kLine = "\", line ";
   if (!line.starts_with(kFile)) return std::nullopt;
@@ -57,7 +57,7 @@ std::optional<EvidenceFrame> python_frame(std::string_view line) {
   return frame;
 }
 
-/// `    all_reduce (torch/distributed/distributed_c10d.py:2806)` of py-spy.
+/// Reads `    all_reduce (torch/distributed/distributed_c10d.py:2806)` of py-spy.
 std::optional<EvidenceFrame> py_spy_frame(std::string_view line) {
   if (!line.starts_with("    ") || !line.ends_with(')')) return std::nullopt;
   line.remove_prefix(4);
@@ -70,7 +70,7 @@ std::optional<EvidenceFrame> py_spy_frame(std::string_view line) {
                        .line = *at};
 }
 
-/// One rank's lines, which those of others may interrupt.
+/// Reads one rank's lines, which those of others may interrupt.
 class LineReader {
  public:
   LineReader(int rank, const std::string& origin, Remains& into) : rank_(rank), origin_(origin), into_(into) {}
@@ -166,7 +166,7 @@ class LineReader {
     if (frames_.size() < kMostFrames) frames_.push_back(std::move(frame));
   }
 
-  /// `line`: "RuntimeError: no such file", or the type alone.
+  /// `line` is "RuntimeError: no such file", or the type alone.
   void end_traceback(std::string_view line) {
     const size_t colon = line.find(": ");
     RankError error{.rank = rank_, .type = {}, .message = {}, .time_s = 0, .frames = {}, .origin = origin_};

@@ -1,4 +1,4 @@
-// The findings about a job, in the order in which a reader needs them.
+// Orders the findings about a job as a reader needs them.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace lockstep::inspect::judging {
 
-/// The inspector that the findings are of.
+/// Returns the inspector that the findings are of.
 const About& about();
 
-/// The inspector of findings that ranks have made themselves, as in sessions.
+/// Ranks have made findings of this inspector themselves, as in sessions.
 inline constexpr const char* kComparison = "collectives";
 
 /// How near to the first cause a finding is; the greatest comes last. `behind`: what the ranks wait for waits itself.
@@ -19,15 +19,15 @@ enum class Weight { remark, consequence, behind, stuck, mismatch, exception };
 
 class Verdicts {
  public:
-  /// `time_s`: of findings of equal weight the earliest comes last; 0 if unknown.
+  /// Of findings of equal weight the earliest `time_s` comes last; 0 if unknown.
   void add(Weight weight, Finding finding, int64_t time_s = 0);
 
   bool has(Weight weight) const;
 
-  /// A fault of this kind.
+  /// Whether there is a fault of this kind.
   bool has_fault(FindingKind kind) const;
 
-  /// Consequences first, the first cause last. Empties this.
+  /// Returns them, consequences first, the first cause last. Empties this.
   std::vector<Finding> take();
 
  private:

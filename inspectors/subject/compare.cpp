@@ -31,7 +31,7 @@ T loaded(const uint8_t* data) {
   return value;
 }
 
-/// A floating-point type by its bits.
+/// Takes a floating-point type by its bits.
 template <typename Bits, typename Float>
 struct Floating {
   static double value(Bits bits) {

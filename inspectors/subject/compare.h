@@ -1,5 +1,5 @@
-// The difference between two parts of tensors of the same shape, element by element: how many, where, by how much.
-// Local.
+// Finds the difference between two parts of tensors of the same shape, element by element: how many, where, by how
+// much. Local.
 #pragma once
 #include <c10/core/ScalarType.h>
 

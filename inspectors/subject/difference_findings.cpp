@@ -52,7 +52,7 @@ FindingTensor tensor_of(const Item& item, const ItemDifference& difference, cons
   return tensor;
 }
 
-/// The items of one finding.
+/// Has the items of one finding.
 struct Party {
   bool note = false;
   FindingKind kind = FindingKind::value;
@@ -60,7 +60,7 @@ struct Party {
   std::vector<const ItemDifference*> items;
   std::vector<RankSet> classes;  // of the faulty ranks, if some of them agree
 
-  /// Every rank agrees with another one.
+  /// Whether every rank agrees with another one.
   bool in_groups() const {
     return classes.size() > 1 && std::ranges::all_of(classes, [](const RankSet& each) { return each.size() > 1; });
   }
@@ -77,7 +77,7 @@ bool swapped(const ItemDifference& a, const ItemDifference& b, const RankSet& ra
   return a.hash[source] != b.hash[source];
 }
 
-/// "`a` and `b`" for each pair that is swapped.
+/// Returns "`a` and `b`" for each pair that is swapped.
 std::string swaps(const Party& party, const Subject& subject, const RankSet& ranks) {
   std::string text;
   for (size_t i = 0; i < party.items.size(); ++i)
@@ -93,7 +93,7 @@ bool same_elements(const ItemDifference& item) {
                                                     [&](uint64_t each) { return each == item.elements_hash[0]; });
 }
 
-/// "100 + rank" if generators were seeded by the number of the rank; empty otherwise.
+/// Returns "100 + rank" if generators were seeded by the number of the rank; empty otherwise.
 std::string seeds_by_rank(const ItemDifference& item, const RankSet& ranks) {
   // The seeds of two ranks always fit a line; random seeds are further apart.
   constexpr int64_t kFurthest = 1'000'000;
@@ -109,7 +109,7 @@ std::string seeds_by_rank(const ItemDifference& item, const RankSet& ranks) {
   return first == 0 ? number : fmt::format("{} + {}", first, number);
 }
 
-/// About the first item: its values, or the distance and norms of its tensors.
+/// Describes the first item: its values, or the distance and norms of its tensors.
 std::string details(const Party& party, const Subject& subject, const About& about) {
   const RankSet& ranks = about.ranks;
   const ItemDifference& item = *party.items.front();
@@ -160,7 +160,7 @@ bool is_constant(const at::Tensor& tensor) {
   return std::memcmp(data, data + element, plain.nbytes() - element) == 0;
 }
 
-/// Whether every parameter differs that could differ between two seeds. `party`: about parameters.
+/// Whether every parameter differs that could differ between two seeds. `party` is about parameters.
 bool differs_throughout(const Party& party, const Subject& subject) {
   if (party.items.size() < 2) return false;
   for (size_t i = 0; i < subject.items.size(); ++i) {
@@ -173,12 +173,12 @@ bool differs_throughout(const Party& party, const Subject& subject) {
   return true;
 }
 
-/// Why every parameter differs, from the distances.
+/// Says, from the distances, why every parameter differs.
 std::string likely_cause(const Party& party, const About& about) {
   const RankSet& ranks = about.ranks;
   const bool files = !about.names.empty();
-  // Over all parameters of a rank together: those that began with zeros, such as biases, are unrelated in any case, and
-  // small. The distance between unrelated random values is about that of orthogonal vectors.
+  // All parameters of a rank count together: those that began with zeros, such as biases, are unrelated in any case,
+  // and small. The distance between unrelated random values is about that of orthogonal vectors.
   int unrelated = 0, near = 0;
   for (size_t i = 0; i < ranks.size(); ++i) {
     double distance = 0, both = 0;

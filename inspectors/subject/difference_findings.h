@@ -1,4 +1,4 @@
-// The findings about items that differ between ranks: one for each verdict, kind and set of ranks. Pure.
+// Makes the findings about items that differ between ranks: one for each verdict, kind and set of ranks. Pure.
 #pragma once
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace lockstep::inspect {
 
-/// `subject`: the items that all ranks have. `items`: those that differ. `buffers_written`: on some rank a forward of
+/// `subject` has the items that all ranks have, `items` those that differ. `buffers_written`: on some rank a forward of
 /// the wrapper has run since it made the buffers equal.
 std::vector<Finding> difference_findings(const About& about, const Subject& subject,
                                          const std::vector<ItemDifference>& items, bool buffers_written = false);

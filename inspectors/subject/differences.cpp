@@ -35,7 +35,7 @@ std::vector<Hash> hashes_of(const Bytes& bytes) {
   return hashes;
 }
 
-/// A sum over elements, which does not depend on their order.
+/// Returns a sum over elements, which does not depend on their order.
 uint64_t hash_of_elements(const at::Tensor& tensor) {
   const StridedReader reader(tensor);
   const int64_t size = reader.element_size();
@@ -53,7 +53,7 @@ uint64_t hash_of_elements(const at::Tensor& tensor) {
   return sum;
 }
 
-/// The chunks in which some rank differs from the source, as many as the budget allows.
+/// Has the chunks in which some rank differs from the source, as many as the budget allows.
 struct ChunkChoice {
   std::vector<int64_t> chunks;
   bool complete = true;
@@ -202,7 +202,7 @@ std::vector<ItemDifference> find_differences(Exchange& exchange, const Subject& 
 
 void look_closer(Exchange& exchange, const Subject& subject, const std::vector<Hash>& hashes,
                  const Comparison& comparison, std::vector<ItemDifference>& differences) {
-  // The chunk hashes of all tensors that differ, in one exchange.
+  // One exchange has the chunk hashes of all tensors that differ.
   std::vector<at::Tensor> tensors(differences.size());
   std::vector<Hash> mine;
   for (size_t d = 0; d < differences.size(); ++d) {

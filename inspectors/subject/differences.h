@@ -1,5 +1,5 @@
-// Which items of a subject differ between ranks, on which ranks, and by how much: the basis of verify's findings. Every
-// rank gets the same result.
+// Finds which items of a subject differ between ranks, on which ranks, and by how much: the basis of verify's findings.
+// Every rank gets the same result.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -38,7 +38,7 @@ struct Comparison {
   int64_t detail_bytes = 0;
 };
 
-/// `hashes`: of this rank's items. Collective over `exchange`'s ranks, whose subjects have the same structure.
+/// `hashes` are of this rank's items. Collective over `exchange`'s ranks, whose subjects have the same structure.
 std::vector<ItemDifference> find_differences(Exchange& exchange, const Subject& subject,
                                              const std::vector<Hash>& hashes, const Comparison& comparison);
 
@@ -49,12 +49,12 @@ void look_closer(Exchange& exchange, const Subject& subject, const std::vector<H
 /// Divides `ranks` into sets that agree with one another in all of `items`, bit by bit; ordered by their lowest ranks.
 /// Empty if no two ranks agree, or if that is not known.
 std::vector<RankSet> classes_of(const std::vector<const ItemDifference*>& items, const RankSet& ranks);
-/// "ranks 0-1 agree, ranks 2-3 agree, rank 4 agrees with none".
+/// Returns "ranks 0-1 agree, ranks 2-3 agree, rank 4 agrees with none".
 std::string classes_text(const std::vector<RankSet>& classes, const About& about);
-/// Each value with its ranks: "0.1 on ranks 0-1, 0.01 on rank 2".
+/// Returns each value with its ranks: "0.1 on ranks 0-1, 0.01 on rank 2".
 std::string values_text(const std::vector<std::string>& values, const About& about);
 
-/// Sets faulty ranks, reference and source. `votes`: equal if ranks agree.
+/// Sets faulty ranks, reference and source. `votes` are equal if ranks agree.
 void vote(const RankSet& ranks, const std::vector<Hash>& votes, ItemDifference& difference);
 
 }  // namespace lockstep::inspect

@@ -1,5 +1,5 @@
-// The parameters whose gradients are inspected: of a module, a wrapper, an optimizer or a container of tensors, by
-// name, each once. Local.
+// Collects the parameters whose gradients are inspected: of a module, a wrapper, an optimizer or a container of
+// tensors, by name, each once. Local.
 #pragma once
 #include <torch/torch.h>
 
@@ -33,8 +33,8 @@ struct GradientSubject {
   bool averages_in_a_loop = false;  // it has sync_gradients(), as the simple class, which makes gradients the mean
 };
 
-/// Without the parameters that the wrapper ignores, since nothing reduces them. A module that has a wrapper is treated
-/// as the wrapper.
+/// Leaves out the parameters that the wrapper ignores, since nothing reduces them. A module that has a wrapper is
+/// treated as the wrapper.
 void collect(GradientSubject& subject, const std::string& prefix, const ddp::DistributedModule& wrapper);
 void collect(GradientSubject& subject, const std::string& prefix, const torch::nn::Module& module);
 void collect(GradientSubject& subject, const std::string& prefix, const torch::optim::Optimizer& optimizer);
@@ -102,9 +102,9 @@ GradientSubject gradients_of(const T& object, std::string name) {
   return subject;
 }
 
-/// A gradient as strided tensors: a sparse one as its values, followed by their indices.
+/// Returns a gradient as strided tensors: a sparse one as its values, followed by their indices.
 std::vector<at::Tensor> strided_parts(const at::Tensor& gradient);
-/// One for each gradient. For a sparse one the hash is that of values and indices, and the rest that of the values.
+/// Returns one for each gradient. A sparse one has the hash of values and indices, and the rest of the values.
 std::vector<Fingerprint> gradient_fingerprints(const std::vector<at::Tensor>& gradients);
 
 }  // namespace lockstep::inspect

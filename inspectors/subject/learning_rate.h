@@ -1,4 +1,4 @@
-// The learning rate of an optimizer, which may be of a class that LibTorch does not have.
+// Reads the learning rate of an optimizer, which may be of a class that LibTorch does not have.
 #pragma once
 #include <torch/torch.h>
 
@@ -6,7 +6,7 @@
 
 namespace lockstep::inspect {
 
-/// Nothing where the class of the options defines none: LibTorch's get_lr() throws then.
+/// Returns nothing where the class of the options defines none: LibTorch's get_lr() throws then.
 inline std::optional<double> learning_rate(const torch::optim::OptimizerOptions& options) {
   try {
     return options.get_lr();

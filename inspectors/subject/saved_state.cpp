@@ -17,7 +17,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// All bytes of a storage as a tensor. Writing to it does not change the version counters of the tensors in it.
+/// Returns all bytes of a storage as a tensor. Writing to it does not change the version counters of its tensors.
 at::Tensor bytes_of(const c10::Storage& storage) {
   return at::empty({0}, at::TensorOptions().dtype(at::kByte).device(storage.device()))
       .set_(storage, 0, {static_cast<int64_t>(storage.nbytes())}, {1});
@@ -62,7 +62,7 @@ bool assign(OptimizerOptions& to, const OptimizerOptions& from) {
   return mine && saved;
 }
 
-/// Into the same object, since a scheduler may have a pointer to it; one that has no learning rate is replaced.
+/// Writes into the same object, since a scheduler may point to it; one that has no learning rate is replaced.
 void restore_options(OptimizerParamGroup& group, const OptimizerOptions& from) {
   OptimizerOptions& to = group.options();
   if (assign<SGDOptions>(to, from) || assign<AdamOptions>(to, from) || assign<AdamWOptions>(to, from) ||
@@ -130,7 +130,7 @@ bool SavedState::buckets_are_unsettled() const {
 
 void SavedState::rewind() const {
   const at::NoGradGuard no_grad;
-  // Handles before contents, so that contents go into the saved memory.
+  // Handles come before contents, so that contents go into the saved memory.
   for (const auto& each : kept_->others) each();
   for (const KeptTensor& each : kept_->tensors) {
     if (each.tensor.unsafeGetTensorImpl() == nullptr) continue;
@@ -143,7 +143,7 @@ void SavedState::rewind() const {
 }
 
 void SavedState::save(const torch::nn::Module& module) {
-  // Without the module itself, which may not be owned by a shared_ptr.
+  // The module itself is left out: it may not be owned by a shared_ptr.
   auto& self = const_cast<torch::nn::Module&>(module);
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes;
   for (const auto& each : module.modules(/*include_self=*/false)) modes.emplace_back(each, each->is_training());

@@ -37,9 +37,9 @@ class SavedState {
   SavedState(const SavedState&) = delete;
   SavedState& operator=(const SavedState&) = delete;
 
-  /// Any number of times, on the thread that made it.
+  /// May be called any number of times, on the thread that made it.
   void restore() const;
-  /// As restore(), for running the step again: wrappers keep their current Reducer.
+  /// Restores for running the step again: wrappers keep their current Reducer.
   void rewind() const;
   /// Whether a wrapper that had run steps before it was saved has yet to lay out its buckets. It does so once, in a
   /// step that differs from the later ones.

@@ -31,7 +31,7 @@ json described(const Item& item) {
   return result;
 }
 
-/// The items of a rank, in order and by name.
+/// Lists the items of a rank, in order and by name.
 struct Listing {
   std::vector<std::string> names;
   std::map<std::string, json> items;
@@ -56,7 +56,7 @@ std::string list_text(const json& shape) {
   return "[" + text + "]";
 }
 
-/// A field in which items can differ, and the verdict and name that findings have for it.
+/// Is a field in which items can differ, with the verdict and name that findings have for it.
 struct Aspect {
   const char* field;
   Verdict verdict;
@@ -74,7 +74,7 @@ std::string value_text(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-/// "[3] on rank 1, [4] on ranks 0,2"
+/// Returns "[3] on rank 1, [4] on ranks 0,2".
 std::string parties_text(const std::map<json, RankSet>& parties, const About& about) {
   std::string text;
   for (const auto& [value, party] : parties)
@@ -82,10 +82,10 @@ std::string parties_text(const std::map<json, RankSet>& parties, const About& ab
   return text;
 }
 
-/// Findings about items, one for all items that have the same kind, aspect and ranks.
+/// Makes findings about items, one for all items that have the same kind, aspect and ranks.
 class ItemFindings {
  public:
-  /// `direction`: of items that some ranks have and others do not.
+  /// `direction` is for items that some ranks have and others do not.
   void add(const Aspect& aspect, const Majority& majority, const json& item, const std::string& text,
            const std::string& direction = "") {
     const auto kind = item.at("kind").get<FindingKind>();
@@ -154,7 +154,7 @@ StructureDifference structure_difference(Exchange& exchange, const Subject& subj
   for (const json& list : exchange.gather_json(mine)) listings.push_back(listing_of(list));
   const auto& ranks = exchange.ranks().ranks();
 
-  // All names, in the order of the first rank that has them.
+  // Has all names, in the order of the first rank that has them.
   std::vector<std::string> names;
   std::set<std::string> known;
   for (const Listing& each : listings)

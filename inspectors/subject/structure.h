@@ -1,5 +1,5 @@
-// Whether ranks have the same items: names, kinds, dtypes, shapes, order, requires_grad, device types. Strides are not
-// compared, since they do not change values.
+// Compares whether ranks have the same items: names, kinds, dtypes, shapes, order, requires_grad, device types. Strides
+// are not compared, since they do not change values.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace lockstep::inspect {
 
-/// Equal if the structures are.
+/// Returns equal hashes if the structures are equal.
 Hash structure_hash(const Subject& subject);
 
 struct StructureDifference {
@@ -19,8 +19,8 @@ struct StructureDifference {
   std::vector<std::string> comparable;  // names that every rank has with the same kind, dtype and shape
 };
 
-/// Collective over `exchange`'s ranks, whose structures are not all equal. `names`: of the participants, where they are
-/// no ranks (About::names).
+/// Collective over `exchange`'s ranks, whose structures are not all equal. `names` are of the participants, where they
+/// are no ranks (About::names).
 StructureDifference structure_difference(Exchange& exchange, const Subject& subject,
                                          const std::vector<std::string>& names = {});
 

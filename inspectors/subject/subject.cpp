@@ -22,7 +22,7 @@ void set_type(Subject& subject, const std::string& prefix, const char* type) {
   if (prefix.empty()) subject.type = type;
 }
 
-/// As JSON, but with distinct texts for NaN, Inf and both zeros, and for strings that are no UTF-8.
+/// Returns JSON, but with distinct texts for NaN, Inf and both zeros, and for strings that are no UTF-8.
 std::string text_of(const nlohmann::json& value) {
   if (value.is_number_float()) return fmt::format("{}", value.get<double>());
   if (value.is_array() || value.is_object()) {
@@ -180,7 +180,7 @@ bool write_options(const OptimizerOptions& options, const StateWriter& write) {
 
 namespace {
 
-/// "train(), norm eval()": the module's mode, and those of submodules that differ from their parent's.
+/// Returns "train(), norm eval()": the module's mode, and those of submodules that differ from their parent's.
 std::string modes_of(const torch::nn::Module& module, const std::string& name = "") {
   const auto mode = [](const torch::nn::Module& each) { return each.is_training() ? "train()" : "eval()"; };
   std::string text = name.empty() ? mode(module) : "";

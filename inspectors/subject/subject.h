@@ -32,7 +32,7 @@ struct Item {
   bool trainable = false;  // a parameter's requires_grad
 };
 
-/// What makes an `ok` about an object untrue although it is equal on all ranks.
+/// Says what makes an `ok` about an object untrue although it is equal on all ranks.
 struct Doubt {
   Severity severity = Severity::fault;
   Verdict verdict = Verdict::missing;
@@ -55,24 +55,24 @@ struct Subject {
   std::optional<Hash> inputs;  // of the last forward, where they were observed
 };
 
-/// All generators of this rank: `verify(inspect::rng())`.
+/// Stands for all generators of this rank: `verify(inspect::rng())`.
 struct Rng {};
 inline Rng rng() { return {}; }
 
-/// Parameters and buffers, and whether the module and its submodules are in train() or eval(). A module that has a
+/// Adds parameters and buffers, and whether the module and its submodules are in train() or eval(). A module that has a
 /// wrapper is treated as the wrapper.
 void describe(Subject& subject, const std::string& prefix, const torch::nn::Module& module);
 void describe(Subject& subject, const std::string& prefix, const ddp::DistributedModule& module);
-/// State by parameter: `0.exp_avg` is that of the first parameter of the first group, `1.0.exp_avg` that of the second
-/// group's first. Hyper-parameters of each group. An optimizer of a type that LibTorch does not have is compared by its
-/// learning rates alone, and an `unsupported` item says so.
+/// Adds state by parameter: `0.exp_avg` is that of the first parameter of the first group, `1.0.exp_avg` that of the
+/// second group's first; and hyper-parameters of each group. An optimizer of a type that LibTorch does not have is
+/// compared by its learning rates alone, and an `unsupported` item says so.
 void describe(Subject& subject, const std::string& prefix, const torch::optim::Optimizer& optimizer);
 void describe(Subject& subject, const std::string& prefix, const at::Tensor& tensor);
 void describe(Subject& subject, const std::string& prefix, const at::Generator& generator);
 void describe(Subject& subject, const std::string& prefix, Rng);
 void describe_value(Subject& subject, const std::string& prefix, const nlohmann::json& value);
 
-/// The state of the generator from which a module with parameters like `parameter` draws on this rank.
+/// Returns the state of the generator from which a module with parameters like `parameter` draws on this rank.
 Hash generator_state_for(const at::Tensor& parameter);
 
 /// Appends a number to names that occur again: "a.b#2". Keys with dots can make equal names, by which items would be
@@ -199,7 +199,7 @@ Subject subject_of(const T& object, std::string name) {
   return subject;
 }
 
-/// The ranks of the wrapper's group that are among `alive`.
+/// Returns the ranks of the wrapper's group that are among `alive`.
 RankSet ranks_of(const ddp::DistributedModule& wrapper, const RankSet& alive);
 
 }  // namespace lockstep::inspect

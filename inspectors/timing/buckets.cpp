@@ -35,8 +35,8 @@ int64_t element_count(const dist::CollectiveRecord& record) {
   return count;
 }
 
-/// The last consecutive reductions in the log that have the sizes of the buckets and that c10d made itself. Empty
-/// without any.
+/// Returns the last consecutive reductions in the log that have the sizes of the buckets and that c10d made itself.
+/// Empty without any.
 std::vector<dist::CollectiveRecord> reductions_of(const std::vector<int64_t>& sizes, const std::string& group) {
   constexpr size_t kAll = dist::log_layout::kEntryCapacity;
   const auto context = dist::current_context();
@@ -56,7 +56,7 @@ std::vector<dist::CollectiveRecord> reductions_of(const std::vector<int64_t>& si
   return {};
 }
 
-/// The time covered by at least one of the spans, and the part of it before `limit`.
+/// Returns the time covered by at least one of the spans, and the part of it before `limit`.
 std::pair<double, double> covered(std::vector<std::pair<double, double>> spans, double limit) {
   std::sort(spans.begin(), spans.end());
   double all = 0, before = 0, reached = 0;
@@ -70,14 +70,14 @@ std::pair<double, double> covered(std::vector<std::pair<double, double>> spans, 
   return {all, before};
 }
 
-/// The device that has the gradients; none: the CPU.
+/// Returns the device that has the gradients; none: the CPU.
 std::optional<c10::Device> device_of(const ddp::DistributedModule& net) {
   for (const at::Tensor& each : net.parameters())
     if (!each.is_cpu()) return each.device();
   return std::nullopt;
 }
 
-/// On a device that is between steps and has been waited for: from the events of the last step.
+/// Takes times from the events of the last step, on a device that is between steps and has been waited for.
 void add_device_times(const ddp::DistributedModule& net, c10::Device device,
                       const std::vector<dist::CollectiveRecord>& reductions, RankBuckets& result) {
   const auto context = dist::current_context();
@@ -168,7 +168,7 @@ double end_of(const RankBuckets& rank) {
   return end;
 }
 
-/// '.' until the gradients are ready, '=' reduction during backward, '#' reduction after it, '|' the end of backward.
+/// Writes '.' until the gradients are ready, '=' for reduction during backward, '#' after it, '|' for backward's end.
 std::string bar(const BucketTimes& times, double backward_end, double end) {
   const auto column = [&](double time) {
     return std::min(kColumns - 1, static_cast<size_t>(std::max(0.0, time) / end * kColumns));

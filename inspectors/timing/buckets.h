@@ -1,5 +1,5 @@
-// buckets: how DistributedDataParallel lays out its gradients, and the times of each bucket in the last synchronised
-// step: when its gradients were ready, when its reduction began and ended, and how much of it backward hid.
+// buckets shows how DistributedDataParallel lays out its gradients, and the times of each bucket in the last
+// synchronised step: when its gradients were ready, when its reduction began and ended, how much of it backward hid.
 //
 //   inspect::buckets(net)                     // on every rank, after a few steps
 #pragma once
@@ -26,7 +26,7 @@ struct BucketsReport : Report {
 
 /// Prints the buckets, a chart of the rank whose reductions ended last, and a line for each rank.
 std::ostream& operator<<(std::ostream& out, const BucketsReport& report);
-/// The report as the text of a JSON object, with a chart of it (docs/events.md).
+/// Returns the report as the text of a JSON object, with a chart of it (docs/events.md).
 std::string report_data(const BucketsReport& report);
 
 /// Collective over the ranks of the wrapper's group, over the inspectors' own connections. On the CPU reads c10d's

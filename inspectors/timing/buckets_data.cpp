@@ -1,4 +1,4 @@
-// The report as data, with a chart: a row for each bucket of each rank, with the wait for its gradients and its
+// Writes the report as data, with a chart: a row for each bucket of each rank, with the wait for its gradients and its
 // reduction.
 #include <cmath>
 #include <limits>

@@ -6,10 +6,10 @@
 
 namespace lockstep::inspect {
 
-/// One bucket on one rank, in seconds since the end of forward.
+/// Describes one bucket on one rank, in seconds since the end of forward.
 struct BucketTimes {
   double ready = 0;  // its last gradient
-  /// Its reduction; unset if a hook reduced it in another way, or if the log does not have it any more.
+  /// Times of its reduction; unset if a hook reduced it in another way, or if the log does not have it any more.
   std::optional<double> start, end;
 };
 
@@ -17,10 +17,10 @@ struct RankBuckets {
   int rank = 0;
   std::vector<BucketTimes> buckets;  // empty before the first synchronised step
   double backward_end = 0;  // the last gradient of all buckets
-  /// The part of the time of reductions in which backward ran, too: 0 to 1. Unset if times are not known.
+  /// Part of the time of reductions in which backward ran, too: 0 to 1. Unset if times are not known.
   std::optional<double> hidden;
   double exposed = 0;  // from the last gradient to the end of the last reduction
-  /// On a device: its times of the last step were not recorded; they are from now on.
+  /// Whether the device's times of the last step were not recorded; they are from now on.
   bool recording_began = false;
 };
 

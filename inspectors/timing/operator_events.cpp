@@ -20,12 +20,12 @@ Recording& own_recording() {
   return recording;
 }
 
-/// Passed from the begin of an operator to its end.
+/// Passes from the begin of an operator to its end.
 struct Context : at::ObserverContext {
   int64_t begin_ns = 0;
 };
 
-// For operators on LibTorch's threads.
+// Guards operators on LibTorch's threads.
 std::mutex any_mutex;
 std::weak_ptr<OperatorEvents> any_events;
 
@@ -51,7 +51,7 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
                                   .end_ns = now});
 }
 
-/// Of all groups that there are.
+/// Turns the recording on or off for all groups that there are.
 void record_device_spans(bool on) {
   const auto context = dist::current_context();
   if (!context) return;

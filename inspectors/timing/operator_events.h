@@ -1,4 +1,4 @@
-// The operators that a thread has run, with their times, for a timeline.
+// Records the operators that a thread has run, with their times, for a timeline.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -31,7 +31,7 @@ class OperatorEvents {
   std::unordered_map<std::string, uint32_t> indices_;  // of names
 };
 
-/// The operators of the calling thread's recording, the running one or the last; null without any.
+/// Returns the operators of the calling thread's recording, the running one or the last; null without any.
 std::shared_ptr<const OperatorEvents> recorded_operators();
 
 }  // namespace lockstep::inspect

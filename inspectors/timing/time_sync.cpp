@@ -30,7 +30,7 @@ Spread spread_of(std::vector<double> values) {
   return {median(values), at(0.25), at(0.75)};
 }
 
-/// The measured times of this rank, in seconds.
+/// Has the measured times of this rank, in seconds.
 struct Series {
   std::vector<double> synchronised, unsynchronised, forward, backward, rest, reduction;
 };

@@ -1,4 +1,4 @@
-// time_sync: what does synchronising gradients cost? Measures a step with synchronisation and the same step without, in
+// time_sync measures what synchronising gradients costs: a step with synchronisation and the same step without, in
 // turn; the reductions alone; how much of them backward hides; what accumulating gradients would gain; and which rank
 // is slow.
 //
@@ -47,7 +47,7 @@ struct TimeSyncReport : Report {
 
 /// Prints a row for each rank, and the results.
 std::ostream& operator<<(std::ostream& out, const TimeSyncReport& report);
-/// The report as the text of a JSON object, with a chart of it (docs/events.md).
+/// Returns the report as the text of a JSON object, with a chart of it (docs/events.md).
 std::string report_data(const TimeSyncReport& report);
 
 namespace detail {
@@ -149,7 +149,7 @@ auto only_restorable(T& object) {
 }
 }  // namespace detail
 
-/// The same with those of `objects` as state that SavedState can save: objects that a session's cells have defined.
+/// Takes those of `objects` as state that SavedState can save: objects that a session's cells have defined.
 template <typename Step, typename... Objects>
 TimeSyncReport time_sync_among(const TimeSyncOptions& options, Step&& step, Objects&... objects) {
   return std::apply([&](auto&... state) { return time_sync(options, step, state...); },

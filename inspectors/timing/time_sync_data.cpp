@@ -1,4 +1,4 @@
-// The report as data, with a chart: a bar for each rank with synchronisation and one without.
+// Writes the report as data, with a chart: a bar for each rank with synchronisation and one without.
 #include <nlohmann/json.hpp>
 
 #include "inspectors/timing/time_sync.h"

@@ -5,7 +5,7 @@
 
 namespace lockstep::inspect {
 
-/// Seconds: the median and the quartiles.
+/// Has the median and the quartiles, in seconds.
 struct Spread {
   double median = 0, low = 0, high = 0;
 };
@@ -13,7 +13,7 @@ struct Spread {
 struct StepTimes {
   int rank = 0;
   Spread synchronised, unsynchronised;
-  /// Of the step without synchronisation: before, during and after backward.
+  /// Times of the step without synchronisation: before, during and after backward.
   double forward = 0, backward = 0, rest = 0;
 };
 

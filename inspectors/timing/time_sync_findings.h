@@ -1,4 +1,4 @@
-// The results from the times of all ranks. Pure: facts in, numbers and findings out.
+// Makes the results from the times of all ranks. Pure: facts in, numbers and findings out.
 #pragma once
 #include <vector>
 
@@ -7,10 +7,10 @@
 
 namespace lockstep::inspect {
 
-/// Without the number and bytes of the reductions. `facts`: by rank index.
+/// Leaves out the number and bytes of the reductions. `facts` are by rank index.
 TimeSyncReport time_sync_numbers(const std::vector<TimeSyncFacts>& facts);
 
-/// `straggler`: as in TimeSyncOptions.
+/// `straggler` is as in TimeSyncOptions.
 std::vector<Finding> time_sync_findings(const About& about, const TimeSyncReport& report, double straggler);
 
 }  // namespace lockstep::inspect

@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The offset of this rank's clock from that of the lowest rank. Processes of one machine share a clock. Collective.
+/// Returns the offset of this rank's clock from the lowest rank's. Processes of one machine share a clock. Collective.
 ClockOffset measure_offset(Exchange& exchange, const std::vector<TimelineFacts>& facts) {
   if (std::ranges::all_of(facts, [&](const TimelineFacts& each) { return each.machine == facts[0].machine; }))
     return {};
@@ -68,7 +68,7 @@ void write(const std::string& path, const std::vector<std::string>& events, doub
     throw dist::Error(fmt::format("{}: {} can't be written: {}", inspect_name("timeline"), path, std::strerror(errno)));
 }
 
-/// The lowest rank writes the file. Throws on every rank if it can't. Collective.
+/// Lets the lowest rank write the file. Throws on every rank if it can't. Collective.
 void write_on_lowest_rank(Inspection& inspection, const std::vector<std::string>& events,
                           const TimelineReport& report) {
   std::string problem;

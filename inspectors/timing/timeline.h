@@ -1,5 +1,5 @@
-// timeline: what all ranks did, on one clock, as a file for Perfetto (ui.perfetto.dev) and chrome://tracing: cells,
-// operators (while they are recorded), collectives and the buckets of DistributedDataParallel.
+// timeline writes what all ranks did, on one clock, into a file for Perfetto (ui.perfetto.dev) and chrome://tracing:
+// cells, operators (while they are recorded), collectives and the buckets of DistributedDataParallel.
 //
 //   auto recording = inspect::record_operators();
 //   for (…) { …; }
@@ -48,7 +48,7 @@ class [[nodiscard]] OperatorRecording {
   std::optional<uint64_t> callback_;
 };
 inline OperatorRecording record_operators() { return {}; }
-/// For sessions, without a variable: records on this thread until it is turned off.
+/// Records on this thread until it is turned off: for sessions, without a variable.
 void set_operator_recording(bool on);
 
 }  // namespace lockstep::inspect

@@ -6,12 +6,12 @@
 
 namespace lockstep::inspect {
 
-/// Exchanged first.
+/// These facts are exchanged first.
 struct TimelineFacts {
   std::string machine;  // the same for ranks that share a clock
 };
 
-/// One rank's share of the timeline, besides the events.
+/// Counts one rank's share of the timeline, besides the events.
 struct TimelineCounts {
   int64_t cells = 0, operators = 0, collectives = 0, buckets = 0;
   int64_t left_out = 0;  // operators

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// Rows of a rank. Each thread with operators has one below.
+// These are rows of a rank. Each thread with operators has one below.
 constexpr int kCellRow = 1, kCollectiveRow = 2, kDeviceRow = 3, kFirstThreadRow = 10;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One rank's part of a timeline, in Chrome's "Trace Event Format": JSON objects with times in microseconds.
+// Writes one rank's part of a timeline, in Chrome's "Trace Event Format": JSON objects with times in microseconds.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -10,7 +10,7 @@ namespace lockstep::inspect {
 
 class TraceEvents {
  public:
-  /// `offset_ns`: this rank's clock minus that of the timeline.
+  /// `offset_ns` is this rank's clock minus that of the timeline.
   TraceEvents(int rank, int64_t offset_ns);
 
   void add_cells();
@@ -19,7 +19,7 @@ class TraceEvents {
   void add_operators();  // of the thread's recording
 
   const TimelineCounts& counts() const { return counts_; }
-  /// The events, one in each line, separated by commas.
+  /// Returns the events, one in each line, separated by commas.
   const std::string& text() const { return text_; }
 
  private:

@@ -1,5 +1,5 @@
-// When a backward of this thread began and ended, from LibTorch's callbacks before each node of the graph and at its
-// end.
+// Measures when a backward of this thread began and ended, by LibTorch's callbacks before each node of the graph and at
+// its end.
 #pragma once
 #include <atomic>
 #include <mutex>
@@ -13,7 +13,7 @@ namespace lockstep::inspect {
 /// threads, one per process. Waits for no device.
 class BackwardClock {
  public:
-  /// `device`: whose streams are asked for times; none: the host's clock.
+  /// Streams of `device` are asked for times; none: the host's clock.
   explicit BackwardClock(std::optional<c10::Device> device);
   ~BackwardClock();
   BackwardClock(const BackwardClock&) = delete;
@@ -21,8 +21,8 @@ class BackwardClock {
 
   void reset();
   bool ran() const { return begin_ && end_; }
-  /// The begin of the first node since reset(), and the end of the last backward: all its nodes, without the reductions
-  /// that it started. After ran().
+  /// Return the begin of the first node since reset(), and the end of the last backward: all its nodes, without the
+  /// reductions that it started. Called after ran().
   const TimeMark& begin() const { return *begin_; }
   const TimeMark& end() const { return *end_; }
 

@@ -1,4 +1,4 @@
-// Where in the user's code something was called: return addresses, and functions that turn them into words. In a
+// Says where in the user's code something was called: return addresses, and functions that turn them into words. In a
 // session the worker sets these functions ("cell 7, line 4"); in a plain program they find its lines
 // (program_call_sites.h).
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace lockstep::inspect {
 
-/// The innermost return addresses in the user's code, followed by zeros. Small, so that millions can be kept.
+/// Holds the innermost return addresses in the user's code, followed by zeros. Small, so that millions can be kept.
 struct CallSite {
   std::array<uintptr_t, 6> addresses{};
   bool empty() const { return addresses[0] == 0; }
@@ -18,16 +18,16 @@ struct CallSite {
 };
 
 struct CallSites {
-  /// The call site of the calling thread. Takes some microseconds.
+  /// Returns the call site of the calling thread. Takes some microseconds.
   CallSite (*capture)() = nullptr;
-  /// "cell 7, line 4"; empty for an unknown site.
+  /// Returns "cell 7, line 4"; empty for an unknown site.
   std::string (*describe)(const CallSite& site) = nullptr;
 };
 
-/// To be called once, at the program's start.
+/// Called once, at the program's start.
 void set_call_sites(CallSites functions);
 
-/// Empty without functions.
+/// Returns an empty one without functions.
 CallSite capture_call_site();
 std::string describe_call_site(const CallSite& site);
 

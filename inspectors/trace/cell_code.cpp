@@ -20,7 +20,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// The symbol table of a loaded object.
+/// Reads the symbol table of a loaded object.
 struct Symbols {
   uintptr_t base = 0;
   const ElfW(Sym) * symbols = nullptr;
@@ -28,8 +28,8 @@ struct Symbols {
   uint32_t count = 0;
 };
 
-/// The number of symbols, which a hash table does not state: the last chain of the highest bucket ends with the last
-/// symbol. Undefined symbols come first and are not in the hash table.
+/// Returns the number of symbols, which a hash table does not state: the last chain of the highest bucket ends with the
+/// last symbol. Undefined symbols come first and are not in the hash table.
 uint32_t count_of(const uint32_t* hash) {
   const uint32_t buckets = hash[0], first = hash[1], bloom = hash[2];
   const uint32_t* bucket = hash + 4 + bloom * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
@@ -56,7 +56,7 @@ Symbols symbols_of(const dl_phdr_info& info) {
   return result;
 }
 
-/// An address in the code of a cell; 0 if this rank has not loaded it.
+/// Returns an address in the code of a cell; 0 if this rank has not loaded it.
 uintptr_t address_in_cell(int64_t cell) {
   const auto context = dist::current_context();
   if (!context) return 0;
@@ -74,8 +74,8 @@ std::string name_of(const char* symbol) {
   return name;
 }
 
-/// The cell in a symbol's ABI tag: "_Z3netB8__cell_3" is defined by cell 3. A symbol also has the tags of its types,
-/// which are older: "_Z3netB8__cell_1B8__cell_3". The functions that run a cell have a tag of another form.
+/// Returns the cell in a symbol's ABI tag: "_Z3netB8__cell_3" is defined by cell 3. A symbol also has the tags of its
+/// types, which are older: "_Z3netB8__cell_1B8__cell_3". The functions that run a cell have a tag of another form.
 std::optional<int64_t> cell_of(std::string_view symbol) {
   constexpr std::string_view kMark = "__cell_";
   const size_t first = symbol.find(kMark);
@@ -152,7 +152,7 @@ CellCode code_of_cell(int64_t cell) {
 
 namespace {
 
-/// The name in the user's code: "train(int)" is train, and "step::{lambda()#1}::operator()() const" belongs to step.
+/// Returns the name in the user's code: train for "train(int)", step for "step::{lambda()#1}::operator()() const".
 std::string plain_name(const std::string& symbol) {
   const size_t scope = symbol.find("::");
   const std::string name = symbol.substr(0, std::min(symbol.find('('), scope));
@@ -175,7 +175,7 @@ std::string listed(const std::set<std::string>& names) {
   return text;
 }
 
-/// Names → the cells that define them.
+/// Maps names to the cells that define them.
 using NamesOfCell = std::map<std::string, int64_t>;
 
 NamesOfCell plain_names(const std::map<std::string, std::string>& symbols) {

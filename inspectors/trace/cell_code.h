@@ -17,13 +17,13 @@ struct CellCode {
 void to_json(nlohmann::json& json, const CellCode& code);
 void from_json(const nlohmann::json& json, CellCode& code);
 
-/// Objects and functions whose code still uses an older definition of a name: "net was defined again in cell 4;
+/// Returns objects and functions whose code still uses an older definition of a name: "net was defined again in cell 4;
 /// optimizer, step are older and still use that of cell 1: define them again, too". Searches for users of an older
 /// `name`; with `itself`, for older definitions that `name` was made with. Empty if there are none, or if no cell has
 /// defined the name. Local.
 std::string older_definitions(const std::string& name, bool itself);
 
-/// `cell`: its number in the collective log. Empty if this process has not loaded the cell. Names are those that
+/// `cell` is its number in the collective log. Empty if this process has not loaded the cell. Names are those that
 /// __cxa_demangle gives, which in a session leaves out the numbers of cells. Local.
 CellCode code_of_cell(int64_t cell);
 

@@ -1,4 +1,4 @@
-// Which forward operator a node of backward belongs to: found by the graph's sequence number, and by name if several
+// Finds the forward operator that a node of backward belongs to, by the graph's sequence number, and by name if several
 // operators have the same number.
 #pragma once
 #include <cstdint>
@@ -22,7 +22,7 @@ class ForwardOps {
  public:
   /// Adds an operator of forward. The newest 100,000 are kept.
   void add(const RunningOp& op, const void* parameter, int64_t number);
-  /// Null if it was not recorded (forward ran before the trace, or in an autograd::Function of the program).
+  /// Returns null if it was not recorded (forward ran before the trace, or in an autograd::Function of the program).
   const ForwardOp* find(const RunningOp& node) const;
 
  private:

@@ -15,7 +15,7 @@ bool can_be_summed(const at::Tensor& tensor) {
          c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) && tensor.element_size() <= 4;
 }
 
-/// Of integers of up to 32 bits, in 64 bits.
+/// Sums integers of up to 32 bits in 64 bits.
 int64_t sum_of(const at::Tensor& tensor) { return tensor.detach().sum(at::kLong).item<int64_t>(); }
 
 int64_t largest_in(const at::Tensor& tensor) {

@@ -1,4 +1,4 @@
-// Reductions of integers, for finding overflows: the inputs of all ranks add up to the result unless an element
+// Keeps reductions of integers, for finding overflows: the inputs of all ranks add up to the result unless an element
 // overflowed its type and wrapped around. Only sums of elements are kept, so no rank needs the tensor of another.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -26,10 +26,10 @@ struct IntegerReduction {
 
 class IntegerReductions {
  public:
-  /// A collective begins on this rank with `tensor`, which the operator `entry` of the record writes. Ignored unless
-  /// these are integers of up to 32 bits.
+  /// Notes that a collective begins on this rank with `tensor`, which the operator `entry` of the record writes.
+  /// Ignored unless these are integers of up to 32 bits.
   void begins(int32_t entry, const std::string& op, const at::Tensor& tensor, const CallSite& site);
-  /// The group has the collective now; `call` is its record in the log.
+  /// Notes that the group has the collective now; `call` is its record in the log.
   void began(int32_t entry, const std::optional<dist::CollectiveRecord>& call);
   /// Reads the result of the collective, which is about to be used or overwritten.
   void look(int32_t entry);
@@ -50,9 +50,9 @@ class IntegerReductions {
 
 /// Whether the sum over `ranks` ranks may overflow, given the largest element of this one.
 bool may_overflow(const IntegerReduction& reduction, size_t ranks);
-/// The number of values of an integer type (dist::dtype_name): 256 for "uint8". 0 for other types.
+/// Returns the number of values of an integer type (dist::dtype_name): 256 for "uint8". 0 for other types.
 int64_t modulus_of(const std::string& dtype);
-/// The largest value of the type.
+/// Returns the largest value of the type.
 int64_t largest_of(const std::string& dtype);
 
 }  // namespace lockstep::inspect

@@ -10,7 +10,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// The value of a number, or of a tensor of one element that can be read without waiting for a device; 0 otherwise.
+/// Returns a number, or the value of a tensor of one element that can be read without waiting for a device; else 0.
 double number_in(const c10::IValue& value) {
   if (value.isInt()) return static_cast<double>(value.toInt());
   if (value.isDouble()) return value.toDouble();
@@ -21,7 +21,7 @@ double number_in(const c10::IValue& value) {
   return readable ? tensor.item<double>() : 0;
 }
 
-/// The sum of the class weights of the targets that a loss counts; their number without weights.
+/// Returns the sum of the class weights of the targets that a loss counts; their number without weights.
 double weight_of_targets(const at::Tensor& target, const at::Tensor& weight, int64_t ignored) {
   const at::Tensor counted = target.detach().reshape({-1});
   const at::Tensor kept = counted.masked_select(counted.ne(ignored));

@@ -32,8 +32,8 @@ const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsaf
 
 uint64_t folded(const Hash& hash) { return combine(hash, hash)[0]; }
 
-/// The memory of a tensor, obtained without running an operator: of a sparse tensor its values and indices; none for
-/// other layouts.
+/// Has the memory of a tensor, obtained without running an operator: of a sparse tensor its values and indices; none
+/// for other layouts.
 using Parts = c10::SmallVector<at::Tensor, 2>;
 Parts parts_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_meta() || dispatches_in_python(tensor)) return {};
@@ -91,7 +91,7 @@ std::optional<dist::CollectiveRecord> logged(uint64_t entry) {
   return log ? dist::CollectiveLogReader(log->mapping()).record(entry) : std::nullopt;
 }
 
-/// An argument that is no tensor: its bits, and a number or a text to show.
+/// Describes an argument that is no tensor: its bits, and a number or a text to show.
 struct PlainValue {
   uint64_t hash = 0;
   double number = 0;
@@ -124,13 +124,13 @@ std::optional<PlainValue> plain_value(const c10::IValue& value) {
   if (value.isString())
     return PlainValue{folded(hash_of(value.toStringRef())), 0, fmt::format("\"{}\"", value.toStringRef())};
   if (value.isNone()) return PlainValue{folded(hash_of("None")), 0, "None"};
-  // A number in Python's `x * 2.5`.
+  // It is a number in Python's `x * 2.5`.
   if (value.isTensor() && value.toTensor().defined() && value.toTensor().unsafeGetTensorImpl()->is_wrapped_number())
     return plain_value(value.toTensor().item());
   return std::nullopt;
 }
 
-/// For the device of the first tensor; empty where autocast is off.
+/// Returns that for the device of the first tensor; empty where autocast is off.
 std::string autocast_dtype(c10::ArrayRef<c10::IValue> inputs) {
   std::optional<c10::DeviceType> device;
   for (const c10::IValue& each : inputs)
@@ -209,7 +209,7 @@ OpMark OpRecord::mark(const at::Tensor& tensor, size_t argument) {
     if (writer != writers_.end()) {
       mark.from = std::max(mark.from, writer->second.entry);
       if (writer->second.unset) return mark;  // the content is arbitrary
-      // Checked before the memory is read. On a GPU the stream waits for the collective, not this thread.
+      // This is checked before the memory is read. On a GPU the stream waits for the collective, not this thread.
       mark.in_flight = mark.in_flight || (part.device().is_cpu() && in_flight(writer->second.entry));
       integer_reductions_.look(writer->second.entry);
     }

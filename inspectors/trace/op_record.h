@@ -1,4 +1,4 @@
-// The operators of a run, kept for comparison: for each one that the program or a backward node called, its name and
+// Keeps the operators of a run for comparison: for each one that the program or a backward node called, its name and
 // fingerprints of what it read and wrote. No tensor is kept.
 #pragma once
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace lockstep::inspect {
 
 /// An input or output of an operator.
 struct OpMark {
-  /// kNumber: also a text, a list of numbers, and None.
+  /// kNumber is also a text, a list of numbers, and None.
   enum class Kind : uint8_t { kTensor, kParameter, kNumber, kGenerator };
   Kind kind = Kind::kTensor;
   uint8_t dtype = 255;
@@ -62,23 +62,23 @@ class OpRecord : public OpObserver {
   const CallSite& site(uint32_t number) const { return sites_[number]; }
   int64_t operators() const { return count_; }
   int64_t bytes_kept() const;
-  /// The first operator of the program that read the result of an all_reduce that was still running; -1: none did.
+  /// Returns the first operator that read the result of an all_reduce that was still running; -1: none did.
   int32_t read_too_early() const;
-  /// The number of backward passes.
+  /// Returns the number of backward passes.
   int64_t backwards() const { return backwards_; }
-  /// The collective that an operator called: "all_reduce #2"; empty if it called none.
+  /// Returns the collective that an operator called: "all_reduce #2"; empty if it called none.
   std::string collective_of(int32_t entry) const;
   const std::vector<IntegerReduction>& integer_reductions() const { return integer_reductions_.all(); }
-  /// The run is over: reads the results of integer reductions that are left.
+  /// Ends the run: reads the results of integer reductions that are left.
   void end() { integer_reductions_.end(); }
-  /// The number of operators that were not kept.
+  /// Returns the number of operators that were not kept.
   int64_t left_out() const { return count_ - static_cast<int64_t>(entries_.size()); }
 
-  /// The operators that the outcome of the run depends on, in order: the effects (OpEntry::is_effect), and all that
-  /// these read from; without any effect every operator. Operators that only one rank runs for itself (a number that it
-  /// prints, an accuracy) are not among them, nor those of hooks around a reduction, whose order is not fixed.
+  /// Returns the operators that the outcome of the run depends on, in order: the effects (OpEntry::is_effect), and all
+  /// that these read from; without any effect every operator. Operators that only one rank runs for itself (a number
+  /// that it prints, an accuracy) are not among them, nor those of hooks around a reduction, whose order is not fixed.
   std::vector<uint32_t> relevant() const;
-  /// The operators that the first `effects` effects depend on.
+  /// Returns the operators that the first `effects` effects depend on.
   std::vector<uint32_t> relevant_for(size_t effects) const;
 
  private:

@@ -1,5 +1,5 @@
-// Operators as they run: at::RecordFunction reports each one, forward and backward, before and after it runs, and an
-// observer looks at its inputs and outputs.
+// Reports operators as they run: at::RecordFunction reports each one, forward and backward, before and after it runs,
+// and an observer looks at its inputs and outputs.
 //
 // Traced are all operators of the dispatcher that the tracing thread calls, including those that other operators and
 // backward nodes call, and autograd's nodes, including those on the threads that autograd has for devices. Not traced
@@ -33,17 +33,17 @@ struct RunningOp : at::ObserverContext {
   bool node = false;  // a node of autograd
   bool engine = false;  // autograd's engine runs: backward
   bool grad = false;  // a graph is made
-  /// The sequence number in the graph: of a node its own, of an operator that of the node that it makes; -1: none.
-  /// Counted per thread: `thread` is the one on which forward ran.
+  /// Sequence number in the graph: of a node its own, of an operator that of the node that it makes; -1: none. Counted
+  /// per thread: `thread` is the one on which forward ran.
   int64_t sequence = -1;
   uint64_t thread = 0;
   CallSite site;  // of the outermost operator; empty within a node
   RunningOp* outer = nullptr;  // the operator or node that called it
   std::unique_ptr<OpNotes> notes;
 
-  /// The node that called it, directly or not; null in forward and in hooks.
+  /// Returns the node that called it, directly or not; null in forward and in hooks.
   const RunningOp* backward_node() const;
-  /// The outermost operator that called it, or itself; not beyond a node.
+  /// Returns the outermost operator that called it, or itself; not beyond a node.
   const RunningOp& outermost() const;
   bool collective() const { return name.starts_with("c10d::"); }
 };
@@ -95,13 +95,13 @@ void for_each_tensor(const c10::IValue& value, const std::function<void(const at
 /// Whether it is a leaf of the graph that requires a gradient.
 bool is_parameter(const at::Tensor& tensor);
 
-/// Parameters by their memory: some optimizers write them through an alias (Tensor::data()).
+/// Finds parameters by their memory: some optimizers write them through an alias (Tensor::data()).
 class SeenParameters {
  public:
   void add(const at::Tensor& parameter);
-  /// The parameter that `tensor` is, or is a complete alias of; undefined for any other tensor.
+  /// Returns the parameter that `tensor` is, or is a complete alias of; undefined for any other tensor.
   at::Tensor find(const at::Tensor& tensor) const;
-  /// Those that still live, in no order.
+  /// Returns those that still live, in no order.
   std::vector<at::Tensor> all() const;
 
  private:
@@ -112,7 +112,7 @@ class SeenParameters {
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 inline WeakStorage weak_storage_of(const at::Tensor& tensor) { return tensor.storage().getWeakStorageImpl(); }
 
-/// The parameter whose gradient the running node accumulates; undefined for other nodes.
+/// Returns the parameter whose gradient the running node accumulates; undefined for other nodes.
 at::Tensor accumulated_parameter();
 
 /// Whether a node ("AddmmBackward0") belongs to an operator ("addmm"), by their names.

@@ -19,7 +19,7 @@ uint64_t trace_of(const at::Tensor& parameter) {
   const size_t elements = bytes / element;
   const size_t samples = std::min(kSamples, elements);
   for (size_t i = 0; i < samples; ++i) {
-    // Not always in the same column of a matrix.
+    // The elements are not always in the same column of a matrix.
     const size_t index =
         std::min(elements - 1, i * elements / samples + i * 7 % std::max<size_t>(elements / samples, 1));
     uint64_t value = 0;

@@ -23,7 +23,7 @@ std::string folder_of_object(const void* address) {
   return std::string(path.substr(0, path.rfind('/') + 1));
 }
 
-/// The program's own code: what lies neither in the system's folders nor in that of LibTorch or of this library.
+/// Finds the program's own code: it lies in no folder of the system, of LibTorch or of this library.
 class ProgramCode {
  public:
   bool contains(uintptr_t address) {

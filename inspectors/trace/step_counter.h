@@ -1,4 +1,4 @@
-// The steps that a thread has counted with inspect::step, and their observers.
+// Counts the steps of a thread that calls inspect::step, and informs their observers.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,13 +10,13 @@ namespace lockstep::inspect {
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
-  /// inspect::step was called: step `number` is over.
+  /// Called by inspect::step: step `number` is over.
   virtual void step_counted(int64_t number) = 0;
-  /// A collective is about to begin.
+  /// Called when a collective is about to begin.
   virtual void collective_begins() = 0;
 };
 
-/// Shared with its observers, since an observer at namespace scope outlives the thread's variables.
+/// It is shared with its observers, since an observer at namespace scope outlives the thread's variables.
 class StepCounter : public std::enable_shared_from_this<StepCounter> {
  public:
   static const std::shared_ptr<StepCounter>& of_this_thread();
@@ -28,7 +28,7 @@ class StepCounter : public std::enable_shared_from_this<StepCounter> {
   void resume() { --pauses_; }
   void count_one();
 
-  /// Until remove(), or until the observer is destroyed.
+  /// Adds an observer until remove(), or until the observer is destroyed.
   void add(const std::shared_ptr<StepObserver>& observer);
   void remove(const StepObserver& observer);
   std::vector<std::shared_ptr<StepObserver>> observers() const;

@@ -1,4 +1,4 @@
-// The collectives with which a step synchronises, read from the collective log, and run again without other work.
+// Reads the collectives with which a step synchronises from the collective log, and runs them again without other work.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,7 +16,7 @@ struct StepGroup {
   std::string name;
   std::vector<int> ranks;  // of the default group, by group rank
 };
-/// A group of dist::, the default group for null; without a name where dist:: is not initialised.
+/// Returns a group of dist::, the default group for null; without a name where dist:: is not initialised.
 StepGroup group_of_dist(const dist::Group& group);
 
 struct StepReduction {
@@ -28,20 +28,20 @@ struct StepReduction {
   bool operator==(const StepReduction&) const = default;
 };
 
-/// The number of collectives in the program's log so far.
+/// Returns the number of collectives in the program's log so far.
 uint64_t collectives_so_far();
-/// The same with those of process groups of which the log has nothing; set_other_collectives says how to count them.
+/// Adds those of process groups of which the log has nothing; set_other_collectives says how to count them.
 uint64_t collectives_begun();
-/// `count`: the number of such collectives that this process has begun so far. To be called once, at the program's
+/// `count` returns the number of such collectives that this process has begun so far. Called once, at the program's
 /// start; null: there are none.
 void set_other_collectives(uint64_t (*count)());
-/// The all_reduces and broadcasts of `group` that began after the first `count` collectives. Local.
+/// Returns the all_reduces and broadcasts of `group` that began after the first `count` collectives. Local.
 std::vector<StepReduction> reductions_since(uint64_t count, const StepGroup& group);
-/// The elements of `all` that are not in `without`, in order.
+/// Returns the elements of `all` that are not in `without`, in order.
 std::vector<StepReduction> beyond(std::vector<StepReduction> all, const std::vector<StepReduction>& without);
 
-/// Buffers for reductions, on the current device where the step's were on one. run() begins all of them and then waits
-/// for all, as a Reducer does. Collective over `group`.
+/// Has buffers for reductions, on the current device where the step's were on one. run() begins all of them and then
+/// waits for all, as a Reducer does. Collective over `group`.
 class ReductionsAlone {
  public:
   ReductionsAlone(const std::vector<StepReduction>& reductions, const StepGroup& group);

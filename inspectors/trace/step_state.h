@@ -1,4 +1,4 @@
-// The arguments of an inspector that runs a step: what the step changes, and options, in any order, as in
+// Takes the arguments of an inspector that runs a step: what the step changes, and options, in any order, as in
 // `inspect::lockstep(step, net, optimizer, x, LockstepOptions())`.
 #pragma once
 #include <type_traits>
@@ -8,7 +8,7 @@
 
 namespace lockstep::inspect::detail {
 
-/// The last of `state` that is an Options; defaults without one.
+/// Returns the last of `state` that is an Options; defaults without one.
 template <typename Options, typename... State>
 Options options_among(const State&... state) {
   Options options;

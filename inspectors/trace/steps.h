@@ -1,4 +1,4 @@
-// Counting the steps of a training loop that has no wrapper to count them: inspect::step(optimizer).
+// Counts the steps of a training loop that has no wrapper to count them: inspect::step(optimizer).
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -9,7 +9,7 @@ namespace lockstep::inspect {
 /// Counts a training step of this thread, and runs the checks of watches that are due. Collective over the ranks of
 /// such a watch.
 void count_step();
-/// Steps counted so far on this thread.
+/// Returns the steps counted so far on this thread.
 int64_t counted_steps();
 
 /// During its lifetime the steps of this thread are not counted and no watch checks: for an inspector that runs a step

@@ -1,4 +1,4 @@
-// The user's names of tensors: parameters and buffers of modules, by identity.
+// Knows the user's names of tensors: parameters and buffers of modules, by identity.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,10 +19,10 @@ struct TensorName {
   std::string kind;  // "parameter", "buffer", "tensor"
   std::weak_ptr<const torch::nn::Module> wrapped;  // the module, if it has a wrapper
 
-  /// The steps of the wrapper; nothing without one.
+  /// Returns the steps of the wrapper; nothing without one.
   std::optional<int64_t> steps() const;
 
-  /// "layer0.up": the module that it belongs to; the object itself for a parameter of its own; empty for a bare tensor.
+  /// Returns "layer0.up", its module; the object for a parameter of its own; empty for a bare tensor.
   std::string module() const;
 };
 
@@ -31,9 +31,9 @@ class TensorNames {
   /// Adds parameters and buffers of a module. Tensors that have a name keep it, but their wrapper is updated.
   void learn(const std::string& object, const torch::nn::Module& module);
   void learn(const std::string& name, const at::Tensor& tensor);
-  /// A parameter or buffer of a module that is not LibTorch's: of a Python job.
+  /// Adds a parameter or buffer of a module that is not LibTorch's: of a Python job.
   void learn(TensorName name, const at::Tensor& tensor);
-  /// By identity (at::Tensor::unsafeGetTensorImpl); null for a tensor without a name.
+  /// Looks up by identity (at::Tensor::unsafeGetTensorImpl); null for a tensor without a name.
   const TensorName* find(const void* tensor) const;
   const TensorName* find(const at::Tensor& tensor) const { return find(tensor.unsafeGetTensorImpl()); }
   bool empty() const { return names_.empty(); }

@@ -1,5 +1,5 @@
-// Whether some numbers are the same on all ranks, by one all_reduce of the program's default group on the device that
-// they are on. The host goes on; it reads one byte when somebody asks.
+// Compares whether some numbers are the same on all ranks, by one all_reduce of the program's default group on the
+// device that they are on. The host goes on; it reads one byte when somebody asks.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -15,7 +15,7 @@ class QueuedAgreement {
   /// current stream, which waits for the other ranks. Throws what dist::all_reduce throws.
   explicit QueuedAgreement(const at::Tensor& numbers);
 
-  /// The same answer on every rank. Waits for this alone.
+  /// Returns the same answer on every rank. Waits for this alone.
   bool read() const;
 
  private:

@@ -12,7 +12,7 @@
 namespace lockstep::inspect {
 namespace {
 
-// What wrappers put before the names of the module within them.
+// Wrappers put these before the names of the module within them.
 constexpr std::pair<std::string_view, std::string_view> kWrappers[] = {
     {"module.", "which DistributedDataParallel and DataParallel put before the names of their module"},
     {"_orig_mod.", "which torch.compile puts before the names of its module"}};
@@ -33,14 +33,14 @@ bool all_begin_with(const Names& names, std::string_view prefix) {
          std::ranges::all_of(names, [&](const std::string& each) { return each.starts_with(prefix); });
 }
 
-/// Items without the prefix; the others are removed. Returns how many.
+/// Keeps items under the prefix, without it; the others are removed. Returns how many.
 int64_t keep_below(Subject& subject, std::string_view prefix) {
   const auto removed = std::erase_if(subject.items, [&](const Item& each) { return !each.name.starts_with(prefix); });
   for (Item& each : subject.items) each.name.erase(0, prefix.size());
   return static_cast<int64_t>(removed);
 }
 
-/// The prefix under which `other` has most of `names`, and at least half of them.
+/// Returns the prefix under which `other` has most of `names`, and at least half of them.
 std::optional<std::string> prefix_of(const Names& names, const Names& other) {
   std::map<std::string, size_t> found;
   for (const std::string& each : other)
@@ -85,8 +85,8 @@ class Aligner {
     if (count > 0) result_.left_out.push_back(fmt::format("{} of {}", counted(count, noun), names_[replica]));
   }
 
-  /// Tensors alone, since formats and models differ in what they keep besides. A checkpoint's folder has the values of a
-  /// file of torch.save as well.
+  /// Keeps tensors alone, since formats and models differ in what they keep besides. A checkpoint's folder has the
+  /// values of a file of torch.save as well.
   void keep_common_kinds() {
     changed_ = true;
     const bool values = std::ranges::all_of(replicas_, [](const SavedReplica& each) {
@@ -107,7 +107,7 @@ class Aligner {
     }
   }
 
-  /// Buffers that state_dict() leaves out (register_buffer with persistent=False). Returns how many.
+  /// Removes buffers that state_dict() leaves out (register_buffer with persistent=False). Returns how many.
   static int64_t remove_unsaved_buffers(Subject& module) {
     constexpr std::string_view kAttribute = "_non_persistent_buffers_set";
     std::set<std::string> unsaved;
@@ -147,7 +147,7 @@ class Aligner {
     }
   }
 
-  /// For a checkpoint {"model": state_dict, ...} beside a state dict.
+  /// Serves a checkpoint {"model": state_dict, ...} beside a state dict.
   void strip_dictionaries() {
     std::vector<Names> tensors;
     for (const SavedReplica& each : replicas_) tensors.push_back(tensor_names(each));

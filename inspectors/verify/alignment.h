@@ -1,5 +1,5 @@
-// What saved replicas of different kinds have in common, so that a complete model can be compared with a state dict, a
-// wrapper's state dict with its module's, and a checkpoint with the model in it.
+// Finds what saved replicas of different kinds have in common, so that a complete model can be compared with a state
+// dict, a wrapper's state dict with its module's, and a checkpoint with the model in it.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,8 +15,8 @@ struct Alignment {
   std::vector<std::string> left_out;
 };
 
-/// Changes `replicas` so that they have the same kinds of items under the same names, in the same order. Changes nothing
-/// if they are of one kind already: then everything is compared. `names`: of the replicas, for the texts.
+/// Changes `replicas` so that they have the same kinds of items under the same names, in the same order. Changes
+/// nothing if they are of one kind already: then everything is compared. `names` are of the replicas, for the texts.
 Alignment align(std::vector<SavedReplica>& replicas, const std::vector<std::string>& names);
 
 }  // namespace lockstep::inspect

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 std::string list_text(const std::vector<int64_t>& numbers) { return fmt::format("[{}]", fmt::join(numbers, ", ")); }
 
-/// Elements of a shard or tensor. Throws for sizes that no tensor has.
+/// Returns the elements of a shard or tensor. Throws for sizes that no tensor has.
 int64_t elements_of(const std::vector<int64_t>& size) {
   int64_t count = 1;
   for (const int64_t each : size)
@@ -106,7 +106,7 @@ class CheckpointFolder {
     }
   }
 
-  /// What torch.save wrote for one shard or value.
+  /// Adds what torch.save wrote for one shard or value.
   void add_part(Subject& subject, const std::string& name, const CheckpointPart& part) {
     const std::shared_ptr<MappedFile> in = file(part.file);
     try {
@@ -182,7 +182,7 @@ class CheckpointFolder {
     subject.items.push_back({.name = entry.name, .kind = FindingKind::tensor, .tensor = tensor, .value = {}});
   }
 
-  /// Bytes between the shards, and files that the metadata do not name.
+  /// Adds bytes between the shards, and files that the metadata do not name.
   void add_bytes_of_none(Subject& subject) {
     for (auto& [name, ranges] : covered_) {
       const std::shared_ptr<MappedFile> in = file(name);

@@ -1,5 +1,5 @@
-// Folders of torch.distributed.checkpoint: a `.metadata`, and files (`.distcp`) with the shards that each rank wrote.
-// Tensors are put together from their shards, so that checkpoints of different numbers of ranks can be compared.
+// Reads folders of torch.distributed.checkpoint: a `.metadata`, and files (`.distcp`) with the shards that each rank
+// wrote. Tensors are put together from their shards, so checkpoints of different numbers of ranks can be compared.
 #pragma once
 #include <string>
 

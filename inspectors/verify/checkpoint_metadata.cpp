@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMetadataCost = 256;  // what is counted for a tensor, shard or part beside its name, in bytes
 
-/// An attribute of an object, or an entry of a dictionary, by its name; null without one.
+/// Returns an attribute of an object, or an entry of a dictionary, by its name; null without one.
 Pickled entry_of(const Pickled& object, std::string_view name, ReadingLimit& limit) {
   const PickledValue* dictionary = object->state ? object->state.get() : object.get();
   limit.take(dictionary->entries.size());  // one that many objects share is searched for each
@@ -30,7 +30,7 @@ Pickled required(const Pickled& object, std::string_view name, const char* of, R
   return found;
 }
 
-/// From torch.Size((4, 0)); None is empty.
+/// Reads torch.Size((4, 0)); None is empty.
 std::vector<int64_t> numbers_of(const Pickled& size, ReadingLimit& limit) {
   std::vector<int64_t> numbers;
   if (size->is_call_of("torch.Size") && !size->items.at(1)->items.empty()) {
@@ -43,7 +43,7 @@ std::vector<int64_t> numbers_of(const Pickled& size, ReadingLimit& limit) {
   return numbers;
 }
 
-/// The name of a file below the folder, so that a checkpoint names none outside of it.
+/// Returns the name of a file below the folder, so that a checkpoint names none outside of it.
 std::string relative_file(const Pickled& value) {
   const std::filesystem::path path(value->text);
   const bool up = std::ranges::any_of(path, [](const std::filesystem::path& part) { return part == ".."; });
@@ -86,7 +86,7 @@ CheckpointPart part_from(const Pickled& index, const Pickled& info, ReadingLimit
   return part;
 }
 
-/// The first element of a shard: "[4, 0]". Empty for the first element of the tensor, and for values.
+/// Returns the first element of a shard: "[4, 0]". Empty for the first element of the tensor, and for values.
 std::string shard_text(const std::vector<int64_t>& offset) {
   const bool first = std::ranges::all_of(offset, [](int64_t each) { return each == 0; });
   return first ? "" : fmt::format("[{}]", fmt::join(offset, ", "));

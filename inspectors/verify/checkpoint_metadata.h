@@ -1,4 +1,4 @@
-// The file `.metadata` in a folder of torch.distributed.checkpoint: which tensors and values the checkpoint has, of which
+// Reads `.metadata` in a folder of torch.distributed.checkpoint: which tensors and values the checkpoint has, of which
 // shards they consist, and where each shard is. It is a pickle, which is read as data (inspectors/pickle/).
 #pragma once
 #include <cstdint>
@@ -40,9 +40,9 @@ struct CheckpointMetadata {
 /// that are compressed or outside the folder.
 CheckpointMetadata read_checkpoint_metadata(const std::string& path, ReadingLimit& limit);
 
-/// The names of the archives in one file of a checkpoint, from the `.metadata` in its folder. Offsets of archives →
-/// "model.fc1.weight", or "model.fc1.weight[4, 0]" for a shard that begins at that element. Empty if there is no
-/// `.metadata`. Throws std::runtime_error if it can't be read.
+/// Returns the names of the archives in one file of a checkpoint, from the `.metadata` in its folder: offsets of
+/// archives → "model.fc1.weight", or "model.fc1.weight[4, 0]" for a shard that begins at that element. Empty if there
+/// is no `.metadata`. Throws std::runtime_error if it can't be read.
 std::map<uint64_t, std::string> checkpoint_names(const std::string& path, ReadingLimit& limit);
 
 }  // namespace lockstep::inspect

@@ -1,5 +1,5 @@
-// The facts that ranks exchange about the compared object: of a fixed size. If they are equal, nothing else is
-// exchanged.
+// Ranks exchange these facts about the compared object. They are of a fixed size, and if they are equal, nothing else
+// is exchanged.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

@@ -12,7 +12,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// The names of items of unknown types.
+/// Returns the names of items of unknown types.
 std::vector<std::string> not_compared(const Subject& subject) {
   std::vector<std::string> names;
   for (const Item& each : subject.items)
@@ -20,7 +20,7 @@ std::vector<std::string> not_compared(const Subject& subject) {
   return names;
 }
 
-/// What an `ok` does not cover.
+/// Says what an `ok` does not cover.
 std::string unchecked(const Subject& subject, const VerifyOptions& options) {
   const auto has = [&](FindingKind kind) {
     return std::ranges::any_of(subject.items, [&](const Item& each) { return each.kind == kind; });
@@ -84,7 +84,7 @@ void complete_findings(const About& about, const Subject& subject, const VerifyO
     found.message = fmt::format("not compared, since their types are unknown: {}{}",
                                 fmt::join(left_out.begin(), left_out.begin() + std::min(kNamed, left_out.size()), ", "),
                                 left_out.size() > kNamed ? fmt::format(" and {} more", left_out.size() - kNamed) : "");
-    // In place of an ok, which would cover all items.
+    // It stands in place of an ok, which would cover all items.
     if (equal) found.message += fmt::format("; the rest is equal {}: {}", about.at(about.ranks), what);
     findings.push_back(std::move(found));
   }

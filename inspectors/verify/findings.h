@@ -1,4 +1,4 @@
-// The findings of verify besides those about differences. Pure.
+// Makes the findings of verify besides those about differences. Pure.
 #pragma once
 #include <vector>
 
@@ -11,14 +11,14 @@
 namespace lockstep::inspect {
 
 /// Completes the findings about `subject`: adds an `ok` if there are none, what was not checked, and items that can't
-/// be compared. `report`: for its numbers.
+/// be compared. `report` has its numbers.
 void complete_findings(const About& about, const Subject& subject, const VerifyOptions& options, const Report& report,
                        std::vector<Finding>& findings);
 
-/// Notes about ranks whose dropout draws the same numbers, and that have read the same batch.
+/// Makes notes about ranks whose dropout draws the same numbers, and that have read the same batch.
 std::vector<Finding> duplicate_findings(const About& about, const std::vector<VerifyFacts>& facts);
 
-/// A note about `ranks`, which are out of data (join) while the others continue.
+/// Makes a note about `ranks`, which are out of data (join) while the others continue.
 Finding out_of_data_finding(const About& about, const RankSet& ranks);
 
 }  // namespace lockstep::inspect

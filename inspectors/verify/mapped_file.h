@@ -1,4 +1,4 @@
-// A file that is mapped into memory.
+// Maps a file into memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace lockstep::inspect {
 
-/// How often values may repeat the bytes of a file in which they are, as tied weights do. Its reading takes some.
+/// Values may repeat the bytes of a file in which they are so often, as tied weights do. Its reading takes some.
 inline constexpr uint64_t kReadingsOfAFile = 8;
 
 class MappedFile {
@@ -18,8 +18,8 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  /// `count` bytes from `offset` on. Writing to them does not change the file. Throws std::runtime_error if the file
-  /// ends before.
+  /// Returns `count` bytes from `offset` on. Writing to them does not change the file. Throws std::runtime_error if the
+  /// file ends before.
   char* at(uint64_t offset, uint64_t count) const;
   std::string_view bytes() const { return {data_, size_}; }
 

@@ -21,7 +21,7 @@ constexpr int kDeepestEntry = 100;  // of nested dictionaries
 constexpr size_t kMostDimensions = 64;
 constexpr uint64_t kSavedItemCost = 256;  // what is counted for a value beside its name and text, in bytes
 
-/// From Python's name, of which only the part after the last dot counts; Undefined for unknown names.
+/// Takes Python's name, of which only the part after the last dot counts; Undefined for unknown names.
 at::ScalarType dtype_of(std::string_view name) {
   static const std::map<std::string_view, at::ScalarType> dtypes = {{"FloatStorage", at::kFloat},
                                                                     {"DoubleStorage", at::kDouble},
@@ -67,7 +67,7 @@ std::vector<int64_t> integers_of(const Pickled& list) {
   return result;
 }
 
-// Records about the format of the archive, not about the saved objects.
+// These records are about the format of the archive, not about the saved objects.
 constexpr std::string_view kFormatRecords[] = {"data.pkl",           "version",   ".format_version",
                                                ".storage_alignment", "byteorder", ".data/serialization_id"};
 
@@ -90,7 +90,7 @@ class PythonFile {
   }
 
  private:
-  /// A storage, and the part of it that tensors have.
+  /// Describes a storage, and the part of it that tensors have.
   struct Storage {
     at::Tensor bytes;
     std::string name;  // of its first tensor
@@ -110,7 +110,7 @@ class PythonFile {
     return {static_cast<const char*>(data.get()), size};
   }
 
-  /// Bytes of storages that belong to no tensor are no saved values, but are part of the file.
+  /// Adds bytes of storages that belong to no tensor: they are no saved values, but are part of the file.
   void add_storages(Subject& subject) {
     for (auto& [key, storage] : storages_)
       if (!storage.is_covered())
@@ -120,7 +120,7 @@ class PythonFile {
                                   .value = {}});
   }
 
-  /// Records that have not been read: storages of objects that are compared as text, and records of other tools.
+  /// Adds records that have not been read: storages of objects that are compared as text, and records of other tools.
   void add_records(Subject& subject, const std::string& name) {
     for (const std::string& each : records_.getAllRecords()) {
       const bool read = each.starts_with("data/") && storages_.contains(each.substr(5));
@@ -132,11 +132,11 @@ class PythonFile {
     }
   }
 
-  /// A record of the zip file as a tensor of bytes: a view of the file if the record is not compressed.
+  /// Returns a record of the zip file as a tensor of bytes: a view of the file if the record is not compressed.
   at::Tensor bytes_of(const std::string& name) {
     const auto size = static_cast<int64_t>(records_.getRecordSize(name));
     if (size == 0) return at::empty({0}, at::kByte);
-    // The method of compression, from the local header (APPNOTE of PKWARE, 4.3.7). torch.save writes 0; other tools may
+    // The local header has the method of compression (APPNOTE of PKWARE, 4.3.7). torch.save writes 0; other tools may
     // write another.
     uint16_t method;
     const uint64_t header = begin_ + records_.getRecordHeaderOffset(name);
@@ -151,7 +151,7 @@ class PythonFile {
     return bytes;
   }
 
-  /// From ('storage', type, key, location, size).
+  /// Takes ('storage', type, key, location, size).
   Storage& storage(const Pickled& persistent, const std::string& name) {
     if (persistent->kind != Kind::kPersistent || persistent->items.at(0)->items.size() < 5)
       throw std::runtime_error("a tensor in it has no storage");
@@ -161,8 +161,8 @@ class PythonFile {
     return storages_.emplace(key, Storage{.bytes = bytes_of("data/" + key), .name = name, .covered = {}}).first->second;
   }
 
-  /// Arguments of _rebuild_tensor_v2: storage, offset, sizes, strides, requires_grad, hooks, metadata. v3 has the dtype
-  /// before the last.
+  /// Takes the arguments of _rebuild_tensor_v2: storage, offset, sizes, strides, requires_grad, hooks, metadata. v3 has
+  /// the dtype before the last.
   at::Tensor tensor(Subject& subject, const std::string& name, const std::vector<Pickled>& arguments,
                     bool names_dtype) {
     const size_t required = names_dtype ? 7 : 6;
@@ -195,7 +195,7 @@ class PythonFile {
     return result;
   }
 
-  /// For properties of values: attributes of a dictionary, the class of a tensor.
+  /// Serves properties of values: attributes of a dictionary, the class of a tensor.
   void add_unseen(Subject& subject, std::string name, const Pickled& value) {
     if (is_empty(value)) return;
     limit_.take(kSavedItemCost + 2 * name.size());
@@ -222,7 +222,7 @@ class PythonFile {
       if (arguments.size() > 3) add_unseen(subject, detail::joined(name, "__dict__"), arguments[3]);
       return true;
     }
-    // For a subclass of Tensor: function, class, arguments, state.
+    // A subclass of Tensor has function, class, arguments, state.
     if (function == "torch._tensor._rebuild_from_type_v2" && arguments.size() >= 3) {
       auto inner = std::make_shared<PickledValue>();
       inner->kind = Kind::kCall;
@@ -291,7 +291,7 @@ class PythonFile {
       return;
     }
     if (add_tensor(subject, name, kind, value, depth) || add_module(subject, name, value, depth)) return;
-    // Also empty containers: a key that only one file has is a difference.
+    // Empty containers count, too: a key that only one file has is a difference.
     subject.items.push_back({.name = name, .kind = FindingKind::value, .tensor = {}, .value = text_of(value, limit_)});
   }
 

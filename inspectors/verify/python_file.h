@@ -1,5 +1,5 @@
-// Files of Python's torch.save: a zip archive with a pickle and a record for each storage. Tensors are views of the
-// mapped file, so they are read once and not copied.
+// Reads files of Python's torch.save: a zip archive with a pickle and a record for each storage. Tensors are views of
+// the mapped file, so they are read once and not copied.
 #pragma once
 #include <memory>
 #include <string>

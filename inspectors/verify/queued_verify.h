@@ -1,5 +1,5 @@
-// verify in two halves, for objects on a device: the fingerprints are queued between two steps, and the ranks compare
-// them a step later, when they are there. So training and verification overlap, and the host does not wait.
+// Runs verify in two halves, for objects on a device: the fingerprints are queued between two steps, and the ranks
+// compare them a step later, when they are there. So training and verification overlap, and the host does not wait.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,7 +13,7 @@ class QueuedVerify {
   /// Whether fingerprints of the object are computed on a device. Local; the same on every rank of like devices.
   static bool possible(const Subject& subject, const VerifyOptions& options);
 
-  /// Local. Queues the fingerprints on the current streams: of the values that what is queued so far leaves there.
+  /// Queues the fingerprints on the current streams: of the values that what is queued so far leaves there. Local.
   /// Throws dist::ArgumentError for tensors without bytes.
   QueuedVerify(Subject subject, const VerifyOptions& options);
   QueuedVerify(QueuedVerify&&) noexcept;

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// As the format's own library has it.
+// The format's own library has this limit.
 constexpr uint64_t kLongestHeader = 100'000'000;
 
 at::ScalarType scalar_type_of(const std::string& name) {
@@ -49,7 +49,7 @@ uint64_t header_length(const MappedFile& file) {
   return length;
 }
 
-/// The header's object. A name that is there twice would hide a tensor.
+/// Returns the header's object. A name that is there twice would hide a tensor.
 json header_of(const MappedFile& file, ReadingLimit& limit) {
   const uint64_t length = header_length(file);
   if (length > kLongestHeader)

@@ -1,4 +1,4 @@
-// Files of safetensors: a length, a header in JSON, and the bytes of the tensors. Format:
+// Reads files of safetensors: a length, a header in JSON, and the bytes of the tensors. Format:
 // https://huggingface.co/docs/safetensors, "Format". Tensors are views of the mapped file.
 #pragma once
 #include <memory>

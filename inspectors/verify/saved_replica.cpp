@@ -31,7 +31,7 @@ void add(Subject& subject, const std::string& name, FindingKind kind, const at::
 }
 
 constexpr int kDeepestObject = 100;  // of nested lists and objects
-// What is counted for a value beside its name and text, and for a byte of a pickle or of code that LibTorch reads.
+// So much is counted for a value beside its name and text, and for a byte of a pickle or code that LibTorch reads.
 constexpr uint64_t kArchiveItemCost = 256, kPickledByteCost = 64;
 
 /// Adds a value of LibTorch's archive. Containers are divided into their elements, so that tensors in them are compared
@@ -83,7 +83,7 @@ void add(Subject& subject, const std::string& name, const c10::IValue& value, Re
   add_text(c10::str(value));
 }
 
-/// LibTorch's archives: a tree of keys.
+/// Reads LibTorch's archives: a tree of keys.
 void add(Subject& subject, const std::string& prefix, torch::serialize::InputArchive& archive, ReadingLimit& limit) {
   for (const std::string& key : archive.keys()) {
     const std::string name = detail::joined(prefix, key);
@@ -122,7 +122,7 @@ void add_records(Subject& subject, const std::string& prefix, caffe2::serialize:
 /// table. The state is renamed and sorted by the indices of the parameters in their groups, which files have in common.
 void name_by_parameter(Subject& subject) {
   const std::string groups = "param_groups.param_groups/", parameters = ".params/";
-  // Name of the state in the file → its number and new name.
+  // Maps the name of the state in the file to its number and new name.
   std::map<std::string, std::pair<size_t, std::string>> new_names;
   for (Item& item : subject.items) {
     const size_t end = item.name.rfind(parameters), begin = item.name.rfind(groups, end);
@@ -149,7 +149,7 @@ void name_by_parameter(Subject& subject) {
   for (size_t i = 0; i < indices.size(); ++i) subject.items[indices[i]] = std::move(states[i].second);
 }
 
-/// What the beginning of a file says of its format.
+/// Says what the beginning of a file tells about its format.
 enum class Format { zip, safetensors };
 
 /// Throws, with a description, for files that are neither.

@@ -17,12 +17,12 @@ namespace {
 
 using nlohmann::json;
 
-/// What a rank says to the others about its parts.
+/// A rank sends these facts about its parts to the others.
 struct PartFacts {
   std::vector<Finding> findings;  // of the groups that it is in
   std::vector<FindingTensor> not_finite;  // count: NaN and Inf
   bool nan = false;  // among them
-  // Parts that other ranks have as well, of one mesh or of several; and that this rank has for itself.
+  // Counts parts that other ranks have as well, of one mesh or of several; and that this rank has for itself.
   int64_t compared = 0, between_meshes = 0, alone = 0;
   int64_t elsewhere = 0;  // divided tensors of which this rank has no part
 };
@@ -54,7 +54,7 @@ void from_json(const json& value, PartFacts& facts) {
 
 bool is_call(const Finding& finding) { return finding.kind == FindingKind::call; }
 
-/// NaN and Inf in the parts of this rank. Parts that are equal on several ranks have a finding about each of these.
+/// Finds NaN and Inf in the parts of this rank. Parts that are equal on several ranks have a finding about each.
 void look_for_nan(const Subject& subject, PartFacts& facts) {
   std::vector<at::Tensor> tensors;
   std::vector<const Item*> items;
@@ -74,7 +74,7 @@ void look_for_nan(const Subject& subject, PartFacts& facts) {
   }
 }
 
-/// One finding for each list of tensors: ranks with NaN in the same ones share it.
+/// Makes one finding for each list of tensors: ranks with NaN in the same ones share it.
 std::vector<Finding> not_finite_findings(const About& about, const std::vector<PartFacts>& facts) {
   std::map<std::vector<std::string>, std::vector<size_t>> by_names;
   for (size_t i = 0; i < facts.size(); ++i) {
@@ -96,7 +96,7 @@ std::vector<Finding> not_finite_findings(const About& about, const std::vector<P
   return findings;
 }
 
-/// What the `ok` covers besides what all ranks have alike: the most that a rank has of each.
+/// Says what the `ok` covers besides what all ranks have alike: the most that a rank has of each.
 std::string coverage(const About& about, const std::vector<PartFacts>& facts) {
   const auto most = [&](int64_t PartFacts::* count) { return std::ranges::max(facts, {}, count).*count; };
   std::string text;
@@ -118,7 +118,7 @@ std::string coverage(const About& about, const std::vector<PartFacts>& facts) {
   return text;
 }
 
-/// Parts that all of `ranks` should have alike. A single rank has them for itself.
+/// Has parts that all of `ranks` should have alike. A single rank has them for itself.
 struct ReplicaGroup {
   RankSet ranks;
   bool in_one_mesh = true;
@@ -127,7 +127,7 @@ struct ReplicaGroup {
 
 Hash key_of(const Part& part) { return hash_of(part.item.name + "\n" + part.place); }
 
-/// By the keys of all ranks' parts; in the same order on ranks that share several groups.
+/// Groups by the keys of all ranks' parts; in the same order on ranks that share several groups.
 std::vector<ReplicaGroup> groups_of(const ShardedSubject& subject, const About& about,
                                     const std::vector<std::vector<Hash>>& keys) {
   std::map<Hash, RankSet> ranks_of;

@@ -1,6 +1,6 @@
-// verify of an object whose parts are divided among the ranks (FullyShardedDataParallel, DTensor): what should be equal
-// is compared among the ranks where it should be, and a part that one rank has for itself is searched for NaN and Inf.
-// The `ok` says what was not compared.
+// Runs verify of an object whose parts are divided among the ranks (FullyShardedDataParallel, DTensor): what should be
+// equal is compared among the ranks where it should be, and a part that one rank has for itself is searched for NaN and
+// Inf. The `ok` says what was not compared.
 //
 //   ShardedSubject subject{.common = …, .parts = {{.item = …, .place = "Shard(0), part 1 of 2", .mesh = {0, 1}}}};
 //   inspect::verify_sharded(subject, options);       // on every rank
@@ -12,7 +12,7 @@
 
 namespace lockstep::inspect {
 
-/// What the calling rank has of a divided tensor.
+/// Describes what the calling rank has of a divided tensor.
 struct Part {
   Item item;
   /// How the tensor is divided, and which part this is. Ranks whose parts have the same name and place should have them

@@ -36,7 +36,7 @@ std::vector<at::Tensor> tensors_of(const Subject& subject) {
   return tensors;
 }
 
-/// The hash of every item, in order. `marks`: of its tensors.
+/// Returns the hash of every item, in order. `marks` are of its tensors.
 std::vector<Hash> hashes_of(const Subject& subject, const std::vector<Fingerprint>& marks) {
   std::vector<Hash> hashes;
   size_t next = 0;
@@ -60,7 +60,7 @@ int64_t bytes_of(const Subject& subject) {
   return bytes;
 }
 
-/// The items with these names, in this order: the same list on every rank.
+/// Returns the items with these names, in this order: the same list on every rank.
 Subject only(const Subject& subject, const std::vector<std::string>& names) {
   std::map<std::string, const Item*> by_name;
   for (const Item& item : subject.items) by_name.emplace(item.name, &item);
@@ -70,7 +70,7 @@ Subject only(const Subject& subject, const std::vector<std::string>& names) {
   return result;
 }
 
-/// The items that differ, by broadcast or all_gather of all items.
+/// Returns the items that differ, by broadcast or all_gather of all items.
 std::vector<ItemDifference> compare_by_sending(Exchange& exchange, const Subject& subject,
                                                const VerifyOptions& options) {
   const bool exact = options.method() == Method::kBroadcast;
@@ -86,7 +86,7 @@ std::vector<ItemDifference> compare_by_sending(Exchange& exchange, const Subject
       same.push_back(true);
       continue;
     }
-    // As bytes, since the transport may not support the dtype.
+    // It is sent as bytes, since the transport may not support the dtype.
     const at::Tensor bytes = mine.reshape({-1}).view(at::kByte);
     if (exact) {
       const at::Tensor theirs = exchange.rank() == first ? bytes : at::empty_like(bytes);
@@ -169,7 +169,7 @@ bool all_agree(const std::vector<VerifyFacts>& facts, Field VerifyFacts::* field
   return std::ranges::all_of(facts, [&](const VerifyFacts& each) { return each.*field == facts[0].*field; });
 }
 
-/// The findings about differences. Collective; exchanges nothing if the facts are equal.
+/// Returns the findings about differences. Collective; exchanges nothing if the facts are equal.
 std::vector<Finding> compare(Inspection& inspection, const Subject& subject, const VerifyOptions& options,
                              const Look& mine, const std::vector<VerifyFacts>& facts) {
   const About& about = inspection.about();
@@ -220,7 +220,7 @@ int64_t count_of(const Subject& subject) {
   });
 }
 
-/// Those whose parameters are of an older step. None where all are: join has ended, and all ranks have the last model.
+/// Returns ranks whose parameters are of an older step. If all are, join has ended, and all have the last model.
 RankSet out_of_data(const Inspection& inspection, const std::vector<VerifyFacts>& facts) {
   RankSet ranks;
   for (size_t i = 0; i < facts.size(); ++i)
@@ -259,7 +259,7 @@ Report verify_in(Inspection& inspection, const Subject& subject, const VerifyOpt
   return report;
 }
 
-/// By the hashes of all ranks, which differ, without a look at the values. Collective.
+/// Uses the hashes of all ranks, which differ, without a look at the values. Collective.
 Finding passing_difference(Inspection& inspection, const Subject& subject, const std::vector<Hash>& hashes) {
   std::vector<std::vector<Hash>> by_rank;
   for (const json& each : inspection.exchange().gather_json(hashes)) by_rank.push_back(each);
@@ -297,7 +297,7 @@ void require_all_ranks(const VerifyOptions& options) {
                   all.str(), options.ranks().value_or(live_ranks()).str()));
 }
 
-/// int64 [5] on the device of the fingerprints: what VerifyFacts has. Equal numbers mean equal objects.
+/// Returns int64 [5] on the device of the fingerprints: what VerifyFacts has. Equal numbers mean equal objects.
 at::Tensor agreement_words(const Subject& subject, const VerifyFacts& facts, const QueuedFingerprints& marks) {
   Hash rest = facts.structure;
   for (const Item& item : subject.items)
@@ -306,7 +306,7 @@ at::Tensor agreement_words(const Subject& subject, const VerifyFacts& facts, con
   const at::Tensor host = at::empty({3}, at::TensorOptions().dtype(at::kLong).pinned_memory(!content.is_cpu()));
   auto* word = host.mutable_data_ptr<int64_t>();
   std::memcpy(word, rest.data(), sizeof rest);
-  // Not buffers_written: ranks that differ in it alone are equal.
+  // buffers_written is left out: ranks that differ in it alone are equal.
   word[2] = facts.out_of_data;
   return at::cat({content, host.to(content.device(), /*non_blocking=*/true)});
 }
@@ -398,7 +398,7 @@ Report QueuedVerify::finish(const std::function<Subject()>& now) {
   }
   inspection.conclude(report, is_not_ok);
   if (!differ) return report;
-  // With the details of the values, where they still differ.
+  // The report has the details of the values, where they still differ.
   Report present = verify_subject(now(), VerifyOptions(options).method(Method::kFingerprint));
   return present.ok() ? report : present;
 }

@@ -1,6 +1,6 @@
-// verify: is this the same on every rank? Compares modules, DDP wrappers, optimizers, tensors, containers, random
-// number generators and plain values bit by bit. For differences it reports rank, tensor, number of elements, and
-// distance.
+// verify checks that this is the same on every rank. It compares modules, DDP wrappers, optimizers, tensors,
+// containers, random number generators and plain values bit by bit. For differences it reports rank, tensor, number of
+// elements, and distance.
 //
 //   auto report = inspect::verify(net);                     // on every rank
 //   inspect::verify(optimizer, inspect::VerifyOptions().name("optimizer").deadline(std::chrono::seconds(30)));
@@ -33,11 +33,11 @@ struct VerifyOptions : InspectOptionsOf<VerifyOptions> {
 };
 
 /// Collective over the options' ranks, over the inspectors' own connections: the program's groups are not used, except
-/// by kAllReduce. If a
-/// rank does not call, or calls with another object, there is a finding and no comparison. The report is the same on
-/// every rank that took part, except for times. Does not change the object. Throws dist::ArgumentError for tensors
-/// without bytes to compare (sparse, meta) and for ranks that do not exist, dist::PeerLeft if a rank is lost during the
-/// call; with kAllReduce what dist::all_reduce throws, and dist::ArgumentError for other ranks than all.
+/// by kAllReduce. If a rank does not call, or calls with another object, there is a finding and no comparison. The
+/// report is the same on every rank that took part, except for times. Does not change the object. Throws
+/// dist::ArgumentError for tensors without bytes to compare (sparse, meta) and for ranks that do not exist,
+/// dist::PeerLeft if a rank is lost during the call; with kAllReduce what dist::all_reduce throws, and
+/// dist::ArgumentError for other ranks than all.
 Report verify_subject(const Subject& subject, const VerifyOptions& options);
 
 template <typename T>
@@ -45,13 +45,13 @@ Report verify(const T& object, const VerifyOptions& options = {}) {
   return verify_subject(subject_of(object, options.name()), options);
 }
 
-/// The same with a name, as `%verify` calls it.
+/// Takes a name as well, as `%verify` calls it.
 template <typename T>
 Report verify(const T& object, std::string name) {
   return verify(object, VerifyOptions().name(std::move(name)));
 }
 
-/// Compares `subjects` of this process (such as saved replicas), one for each of `ranks`, in order. `names`: what
+/// Compares `subjects` of this process (such as saved replicas), one for each of `ranks`, in order. `names` are what
 /// messages call them in place of "rank 2", by rank. Local.
 Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options,
                    const std::vector<std::string>& names = {});

@@ -47,7 +47,7 @@ void compare_unseen(const std::vector<Subject>& subjects, About about, Report& r
     report.findings.push_back(std::move(found));
 }
 
-/// For files that are a part of a checkpoint, that this is so.
+/// Says of files that are a part of a checkpoint that this is so.
 std::string parts_text(const std::vector<SavedReplica>& replicas, const std::vector<std::string>& names) {
   RankSet parts;
   for (size_t i = 0; i < replicas.size(); ++i)
@@ -58,7 +58,7 @@ std::string parts_text(const std::vector<SavedReplica>& replicas, const std::vec
                      about.words(parts), parts.size() == 1 ? "is one file" : "are files");
 }
 
-/// What the comparison has left out: at the end of an ok, which would cover it otherwise, or as a note.
+/// Adds what the comparison has left out: at the end of an ok, which would cover it otherwise, or as a note.
 void add_left_out(const std::vector<std::string>& left_out, const About& about, Report& report) {
   if (left_out.empty()) return;
   const std::string text = fmt::format("not compared: {}", fmt::join(left_out, ", "));

@@ -1,4 +1,4 @@
-// Whether saved replicas are the same: files and checkpoints are compared as verify() compares ranks.
+// Compares whether saved replicas are the same: files and checkpoints are compared as verify() compares ranks.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@ namespace lockstep::inspect {
 /// dist::ArgumentError for less than two paths and for files that can't be read.
 Report verify_files(const std::vector<std::string>& paths, const VerifyOptions& options = {});
 
-/// What messages call these paths: their last parts if these are different, the paths otherwise.
+/// Returns what messages call these paths: their last parts if these are different, the paths otherwise.
 std::vector<std::string> short_names(const std::vector<std::string>& paths);
 
 }  // namespace lockstep::inspect

@@ -26,9 +26,9 @@ namespace lockstep::inspect {
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kObservedParameters = 4;
-/// Steps that change each parameter that is trained: a learning rate may begin with 0.
+/// So many steps change each parameter that is trained: a learning rate may begin with 0.
 constexpr int64_t kTrainingSteps = 10;
-/// Checks in a row to which a rank does not come, until nothing is compared any more, since each costs the others the
+/// When a rank does not come to so many checks in a row, nothing is compared any more, since each costs the others the
 /// deadline. One is allowed: a rank may have been busy, with a checkpoint for example.
 constexpr int kMostMissed = 2;
 
@@ -145,7 +145,7 @@ struct Watch::State : StepObserver {
     judge(earlier.finish(subject), queued_step);
   }
 
-  /// Local: each rank looks at its own parameters.
+  /// Each rank looks at its own parameters. Local.
   void look_for_unchanged() {
     const std::map<std::string, Hash> before = std::exchange(at_start, {});
     const Subject now = subject();
@@ -183,7 +183,7 @@ struct Watch::State : StepObserver {
     if (!report.ok() && found) found(report);
   }
 
-  /// For all watches of the same ranks: they make their checks in the same steps, and lose the same ranks.
+  /// Concerns all watches of the same ranks: they make their checks in the same steps, and lose the same ranks.
   void note_meeting(bool met, int64_t of_step) {
     const auto note = [&](State& each) {
       each.missed = met ? 0 : each.missed + 1;
@@ -254,7 +254,7 @@ Watch::Watch(std::function<Subject()> subject, int64_t every, VerifyOptions opti
     });
   } else {
     state_->step = state_->steps->count();
-    // Only a few parameters, since they are read at the begin of each collective.
+    // Only a few parameters are kept, since they are read at the begin of each collective.
     std::vector<at::Tensor> trained;
     for (const at::Tensor& each : now.stepped)
       if (each.requires_grad()) trained.push_back(each);

@@ -1,4 +1,4 @@
-// watch: verifies every so many steps while training runs, so that a difference is found near the step in which it
+// watch verifies every so many steps while training runs, so that a difference is found near the step in which it
 // appeared.
 //
 //   auto watching = inspect::watch(net, 10);      // as long as `watching` lives
@@ -31,9 +31,9 @@ struct WatchCost {
 class [[nodiscard]] Watch {
  public:
   Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options);
-  /// The same, with `verify` for the check: an object of which not every part is compared on all ranks. `found` gets the
-  /// report of a difference, on every rank, when the lowest one publishes it. `steps_others`: the optimizer whose steps
-  /// are counted has none of the object's parameters.
+  /// Does the same with `verify` for the check of an object of which not every part is compared on all ranks. `found`
+  /// gets the report of a difference, on every rank, when the lowest one publishes it. `steps_others`: the optimizer
+  /// whose steps are counted has none of the object's parameters.
   Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options,
         std::function<Report(const VerifyOptions&)> verify, std::function<void(const Report&)> found,
         bool steps_others);
@@ -47,7 +47,7 @@ class [[nodiscard]] Watch {
   std::shared_ptr<State> state_;
 };
 
-/// To be called on every rank; all ranks run the same number of steps. By default the ranks are those of the wrapper. A
+/// Called on every rank; all ranks run the same number of steps. By default the ranks are those of the wrapper. A
 /// difference is reported once, with the steps between which it appeared, and again after the replicas were equal.
 /// Parameters that the first ten steps have not changed are a note. A rank that does not come to a check is named;
 /// after two such checks in a row nothing is compared any more.

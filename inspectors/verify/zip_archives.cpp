@@ -25,7 +25,7 @@ bool has_at(std::string_view bytes, uint64_t offset, std::string_view signature)
   return offset <= bytes.size() && bytes.substr(offset).starts_with(signature);
 }
 
-/// The bytes of all records in a directory, as they are when none is compressed.
+/// Returns the bytes of all records in a directory, as they are when none is compressed.
 uint64_t unpacked_size(std::string_view directory) {
   uint64_t sum = 0;
   while (directory.size() >= kDirectoryEntrySize && directory.starts_with(kDirectory)) {
@@ -43,8 +43,8 @@ uint64_t unpacked_size(std::string_view directory) {
   return sum;
 }
 
-/// The archive at the begin of `bytes` if its end record is at `end`; nothing if that is another record. Bytes of a
-/// tensor can look like an end record, and archives can contain archives.
+/// Returns the archive at the begin of `bytes` if its end record is at `end`; nothing if that is another record. Bytes
+/// of a tensor can look like an end record, and archives can contain archives.
 std::optional<ZipArchive> archive_of(std::string_view bytes, uint64_t end) {
   if (bytes.size() - end < kEndSize) return std::nullopt;
   uint64_t directory_end = end, size = number_at<uint32_t>(bytes, end + 12),

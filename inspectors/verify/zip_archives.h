@@ -1,5 +1,5 @@
-// The zip archives of a file. Files of torch.save have one; files of torch.distributed.checkpoint (.distcp) have one
-// for each tensor and value, one after the other. Other zip readers find only the last archive.
+// Finds the zip archives of a file. Files of torch.save have one; files of torch.distributed.checkpoint (.distcp) have
+// one for each tensor and value, one after the other. Other zip readers find only the last archive.
 #pragma once
 #include <caffe2/serialize/read_adapter_interface.h>
 
@@ -18,11 +18,11 @@ struct ZipArchive {
   uint64_t unpacked = 0;  // bytes of all its records, by its directory
 };
 
-/// The archives of `file`, in order; every byte belongs to one. Otherwise throws std::runtime_error with the offset of
-/// bytes that belong to none. Format: APPNOTE of PKWARE, 4.3.12 to 4.3.16 (the end of an archive has its begin).
+/// Returns the archives of `file`, in order; every byte belongs to one. Otherwise throws std::runtime_error with the
+/// offset of bytes of none. Format: APPNOTE of PKWARE, 4.3.12 to 4.3.16 (the end of an archive has its begin).
 std::vector<ZipArchive> zip_archives(std::string_view file);
 
-/// One archive, for LibTorch's readers, which unpack what they read: it is taken from `limit` before.
+/// Opens one archive for LibTorch's readers, which unpack what they read: it is taken from `limit` before.
 class ZipArchiveReader : public caffe2::serialize::ReadAdapterInterface {
  public:
   ZipArchiveReader(std::shared_ptr<const MappedFile> file, const ZipArchive& archive, ReadingLimit& limit)

@@ -66,7 +66,7 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-/// The process that has the rank's number now, if it lives.
+/// Returns the process that has the rank's number now, if it lives.
 bool is_taken(const std::string& folder, int rank) {
   std::ifstream file(protocol::rank_file(folder, rank));
   const json text = json::parse(file, nullptr, /*allow_exceptions=*/false);

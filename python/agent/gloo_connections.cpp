@@ -28,8 +28,8 @@ std::optional<T> peek(uint64_t address) {
   return value;
 }
 
-/// The name in the type information of the object at `address`, as the ABI of C++ lays both out, where the virtual table
-/// is a part of a library or program; else empty.
+/// Returns the name in the type information of the object at `address`, as the ABI of C++ lays both out, where the
+/// virtual table is a part of a library or program; else an empty text.
 std::string type_name(uint64_t address) {
   constexpr uint64_t kPointer = sizeof(void*);
   const auto table = peek<uint64_t>(address);
@@ -53,7 +53,7 @@ bool is_gloo_pair(uint64_t data) {
   return name == "N4gloo9transport3tcp4PairE" || name == "N4gloo9transport3tcp3tls4PairE";
 }
 
-/// What the descriptors of this process are: "socket:[4711]", "anon_inode:[eventpoll]".
+/// Returns what the descriptors of this process are: "socket:[4711]", "anon_inode:[eventpoll]".
 std::map<int, std::string> descriptors() {
   std::map<int, std::string> found;
   std::error_code error;
@@ -75,7 +75,7 @@ size_t shut_down_gloo_connections() {
   for (const auto& [epoll, kind] : open) {
     if (kind != "anon_inode:[eventpoll]") continue;
     std::ifstream file("/proc/self/fdinfo/" + std::to_string(epoll));
-    // tfd:       14 events:       19 data:     7f1234567890  pos:0 ino:57 sdev:8
+    // A line is "tfd:       14 events:       19 data:     7f1234567890  pos:0 ino:57 sdev:8".
     for (std::string line; std::getline(file, line);) {
       std::istringstream words(line);
       std::string word, events;

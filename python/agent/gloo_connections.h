@@ -1,8 +1,8 @@
-// The connections of Gloo's process groups, in a process that has made them itself.
+// Ends the connections of Gloo's process groups, in a process that has made them itself.
 //
-// c10d can't end a collective of Gloo: ProcessGroupGloo::abort() does nothing, up to torch 2.15, and neither the group nor
-// Gloo gives its sockets out. They are found in the kernel's list of what Gloo's own thread waits for (epoll), where each
-// socket has a pointer to Gloo's object for the connection.
+// c10d can't end a collective of Gloo: ProcessGroupGloo::abort() does nothing, up to torch 2.15, and neither the group
+// nor Gloo gives its sockets out. They are found in the kernel's list of what Gloo's own thread waits for (epoll),
+// where each socket has a pointer to Gloo's object for the connection.
 #pragma once
 #include <cstddef>
 

@@ -17,7 +17,7 @@
 namespace lockstep::agent {
 namespace {
 
-// FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/
+// Returns FNV-1a of 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/
 uint64_t digest(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

@@ -53,13 +53,13 @@ int no_debug_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, co
   return -1;
 }
 
-/// Of the compiler or of LibTorch.
+/// Whether the file is the compiler's or LibTorch's.
 bool is_library(const std::string& file) {
   return file.starts_with("/usr/include/") || file.find("/include/c++/") != std::string::npos ||
          file.find("/torch/include/") != std::string::npos;
 }
 
-/// The line in the program of a function that was inlined from a library.
+/// Finds the line in the program of a function that was inlined from a library.
 void leave_library(const Libdw& libdw, Dwarf_Die* unit, Dwarf_Addr address, ProgramLine& found) {
   Dwarf_Files* files = nullptr;
   Dwarf_Die* scopes = nullptr;

@@ -1,6 +1,5 @@
-// Names for addresses of this process: functions, and lines of programs that have debug information (-g). Read by
-// libdw, which is loaded for that, so that programs of users and wheels need not have it; without it nothing is
-// named.
+// Names addresses of this process: functions, and lines of programs that have debug information (-g). libdw reads them.
+// It is loaded for that, so that programs of users and wheels need not have it; without it nothing is named.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,10 +15,10 @@ struct ProgramLine {
   int64_t line = 0;
 };
 
-/// One for each address, which lies inside of the instruction that is meant. Opens files and allocates.
+/// Returns one for each address, which lies inside of the instruction that is meant. Opens files and allocates.
 std::vector<ProgramLine> program_lines(const std::vector<uintptr_t>& addresses);
 
-/// The place of the call that returns to `return_address`: "/src/train.cpp:88"; empty without debug information.
+/// Returns the place of the call that returns there: "/src/train.cpp:88"; empty without debug information.
 dist::CallPlace place_of_call(uint64_t return_address);
 
 }  // namespace lockstep::agent

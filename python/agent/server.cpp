@@ -34,7 +34,7 @@ std::string line_of(const json& answer) {
 
 std::string error_line(const std::string& what) { return line_of({{"ok", false}, {"error", what}}); }
 
-/// Null for a text that is no JSON, or is nested too deeply.
+/// Returns null for a text that is no JSON, or is nested too deeply.
 json parse_request(const std::string& line) {
   bool is_too_deep = false;
   const auto check = [&](int depth, json::parse_event_t, const json&) {

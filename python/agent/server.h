@@ -16,7 +16,7 @@
 
 namespace lockstep::agent {
 
-/// What answers a request of that name; nothing for a name that is not registered.
+/// Returns what answers a request of that name; nothing for a name that is not registered.
 std::optional<std::pair<Handler, Runs>> find_handler(const std::string& name);
 std::vector<std::string> handler_names();
 
@@ -29,7 +29,7 @@ class Server {
   /// keeps this object, which is why it is never destroyed.
   void stop();
 
-  /// In a child of the process, which has the descriptors and not the threads. Async-signal-safe.
+  /// Called in a child of the process, which has the descriptors and not the threads. Async-signal-safe.
   void close_in_child();
 
  private:
@@ -52,7 +52,7 @@ class Server {
   bool refuse();  // false: no connection waits
   bool receive(uint64_t id, Connection& connection);
   void serve_lines(uint64_t id, Connection& connection);
-  /// An answer; nothing if it comes from the second thread later.
+  /// Returns an answer, or nothing if it comes from the second thread later.
   std::optional<std::string> answer(uint64_t id, const std::string& line);
   void take_answers();
   bool send_out(Connection& connection);

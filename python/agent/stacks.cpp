@@ -71,7 +71,7 @@ void on_signal(int number, siginfo_t*, void* context) {
   errno = error;
 }
 
-/// The fields of the main thread in /proc from the third on: its state first.
+/// Returns the fields of the main thread in /proc from the third on: its state first.
 std::vector<std::string> main_thread_fields() {
   std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/stat");
   std::string text;

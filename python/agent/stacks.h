@@ -1,6 +1,6 @@
-// What the main thread of this process is doing, as the agent answers it: its native stack and its Python stack. Both are
-// taken by a signal handler on that thread, which needs no lock and no interpreter, so they are right while the program is
-// stuck anywhere. SIGURG has this handler only while a request is answered; system calls that it interrupts go on
+// The agent takes the native stack and the Python stack of the main thread of this process. A signal handler on that
+// thread takes both; it needs no lock and no interpreter, so they are right while the program is stuck anywhere. SIGURG
+// has this handler only while a request is answered; system calls that it interrupts go on
 // (worker/process/held_call.h).
 //
 // Python changes its frames in steps, and a stack that is read between two of them can end the process. So the Python
@@ -11,18 +11,18 @@
 
 namespace lockstep::agent {
 
-/// Python's faulthandler, which writes the stack of the thread that its signal handler interrupts. The handler is found
-/// by registering it (faulthandler.register(SIGURG, file=fd, all_threads=False)) between begin_borrowing() and
-/// end_borrowing(fd), which gives the signal back what it had. `fd`: a file that this process keeps open, of a size that
-/// can be changed (memfd_create).
+/// Borrow Python's faulthandler, which writes the stack of the thread that its signal handler interrupts. The handler
+/// is found by registering it (faulthandler.register(SIGURG, file=fd, all_threads=False)) between begin_borrowing() and
+/// end_borrowing(fd), which gives the signal back what it had. `fd` is a file that this process keeps open, of a size
+/// that can be changed (memfd_create).
 void begin_borrowing();
 void end_borrowing(int fd);
 
-/// No Python stack is read from here on: Python frees what its handler reads when the interpreter ends. A request that is
+/// Ends the reading of Python stacks: Python frees what its handler reads when the interpreter ends. A request that is
 /// being answered ends first.
 void end_lending();
 
-/// Whether the thread that calls holds the interpreter's lock (PyGILState_Check). Without one, no Python stack is taken.
+/// Sets what says whether the thread that calls holds the interpreter's lock. Without it, no Python stack is taken.
 void set_lock_check(int (*holds_lock)());
 
 /// {"native": [{"function", "object"}, …], innermost first, with "file" and "line" where `lines` asks for them and the
@@ -33,9 +33,9 @@ void set_lock_check(int (*holds_lock)());
 /// `anyway`: reads the Python stack with that lock held, too; for a thread that is known to stay within one call.
 nlohmann::json take_stacks(bool anyway = false, bool lines = false);
 
-/// How long the main thread has computed, in milliseconds, to some 10 ms; -1 where that is not known.
+/// Returns how long the main thread has computed, in milliseconds, to some 10 ms; -1 where that is not known.
 int64_t main_thread_cpu_ms();
-/// Whether it waits in the kernel.
+/// Whether the main thread waits in the kernel.
 bool main_thread_waits();
 
 }  // namespace lockstep::agent

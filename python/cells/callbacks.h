@@ -4,10 +4,10 @@
 
 namespace lockstep::python {
 
-/// Calls lockstep_cells::NAME; returns its results.
+/// Calls lockstep_cells::NAME and returns its results.
 torch::jit::Stack call_back(const char* name, torch::jit::Stack arguments);
 
-/// The rank goes on: references that py::tensor() has given hold nothing of the program from here on.
+/// Called when the rank goes on: references that py::tensor() has given hold nothing of the program from here on.
 void forget_tensors();
 
 }  // namespace lockstep::python

@@ -24,13 +24,13 @@ struct Objects {
   int64_t lists = 0;
 };
 
-/// On the thread that runs cells.
+/// Used on the thread that runs cells.
 Objects& objects() {
   static auto* const all = new Objects;
   return *all;
 }
 
-/// This library and those that it is linked with: LibTorch, liblockstep, the C++ library. Found before what cells bring.
+/// Returns this library and those that it is linked with: LibTorch, liblockstep, the C++ library.
 std::vector<std::string> libraries() {
   const link_map* own = worker::own_object();
   std::vector<std::string> result{own->l_name};

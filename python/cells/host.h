@@ -1,4 +1,4 @@
-// How a rank of a Python job provides what worker/process/host.h asks for.
+// Provides what worker/process/host.h asks for, in a rank of a Python job.
 #pragma once
 #include <string>
 

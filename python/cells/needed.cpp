@@ -44,7 +44,7 @@ std::string object_that_needs(const std::vector<std::string>& libraries) {
   header.e_phentsize = sizeof(Elf64_Phdr);
   header.e_phnum = 2;
   constexpr size_t kPage = 4096;
-  // Writable: the dynamic linker turns offsets in the dynamic section into addresses.
+  // It is writable: the dynamic linker turns offsets in the dynamic section into addresses.
   const Elf64_Phdr load{.p_type = PT_LOAD,
                         .p_flags = PF_R | PF_W,
                         .p_offset = 0,

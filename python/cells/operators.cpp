@@ -44,7 +44,7 @@ void post_finding(const Finding& found) {
   post(protocol::FindingMessage{finding});
 }
 
-/// What this process has loaded for the shell that sends cells now.
+/// Holds what this process has loaded for the shell that sends cells now.
 struct Cells {
   std::string shell;
   std::string folder;
@@ -57,7 +57,7 @@ Cells& cells() {
   return *all;
 }
 
-/// {"shell": whose cells these are, "folder": for files of this rank, "rank": set_rank()}.
+/// Takes {"shell": whose cells these are, "folder": for files of this rank, "rank": set_rank()}.
 void begin(const std::string& text) {
   const json facts = json::parse(text);
   set_rank(facts.at("rank"));
@@ -74,7 +74,7 @@ void begin(const std::string& text) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     throw std::runtime_error(fmt::format("{} can't be made: {}", folder, std::strerror(errno)));
   begin_objects(folder);
-  // Last: where something fails, the next cell tries again.
+  // This comes last: where something fails, the next cell tries again.
   all = {
       .shell = shell, .folder = folder, .prelude = {}, .loaded = std::make_unique<worker::LoadedCells>(post_finding)};
 }
@@ -127,7 +127,7 @@ std::string run(const std::string& text) {
   return text_of(protocol::encode(done));
 }
 
-/// Interrupts are for this cell from here on; 0: for none.
+/// Makes interrupts end this cell from here on; 0: none.
 void arm(int64_t cell) {
   if (cell != 0)
     worker::stop_requests().arm(cell);
@@ -135,7 +135,7 @@ void arm(int64_t cell) {
     worker::stop_requests().disarm();
 }
 
-/// From any thread: the cell ends at its next turn of a loop.
+/// Ends the cell at its next turn of a loop. From any thread.
 void interrupt(int64_t cell) { worker::stop_requests().request(cell, worker::StopReason::interrupt); }
 
 }  // namespace

@@ -12,8 +12,8 @@
 namespace lockstep::py {
 namespace {
 
-/// What tensor() has given references to. Threads of a cell may ask at the same time; those that ask for one expression
-/// have to order that themselves, since one of them changes what the others' reference is.
+/// Holds what tensor() has given references to. Threads of a cell may ask at the same time; those that ask for one
+/// expression have to order that themselves, since one of them changes what the others' reference is.
 struct Slots {
   std::mutex mutex;
   std::map<std::string, at::Tensor, std::less<>> tensors;
@@ -25,7 +25,7 @@ Slots& slots() {
   return *all;
 }
 
-/// What went wrong is the last element.
+/// The last element says what went wrong.
 void check(const torch::jit::Stack& results) {
   const std::string problem = results.back().toStringRef();
   if (!problem.empty()) throw Error(problem);

@@ -4,7 +4,7 @@
 
 #include "worker/process/configuration.h"
 
-// Those that worker/cell/cell.h declares, which only this file may write.
+// worker/cell/cell.h declares these, and only this file may write them.
 int rank_of_cells __asm__("lockstep_cell_rank") = 0;
 int world_size_of_cells __asm__("lockstep_cell_world_size") = 1;
 int local_rank_of_cells __asm__("lockstep_cell_local_rank") = 0;

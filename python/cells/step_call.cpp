@@ -1,7 +1,7 @@
-// Where exceptions of cells were thrown. The worker sees each throw, since its __cxa_throw stands in front of the C++
-// library's. The process of a job is the user's, and nothing is put in front there. But the unwinder looks for a handler
-// first, and touches the stack only when it has found one: the function that calls a step asks to be asked, by a
-// personality routine, and sees the stack of every exception that leaves the step.
+// Finds where exceptions of cells were thrown. The worker sees each throw, since its __cxa_throw stands in front of the
+// C++ library's. The process of a job is the user's, and nothing is put in front there. But the unwinder looks for a
+// handler first, and touches the stack only when it has found one: the function that calls a step has a personality
+// routine, which is asked then, and sees the stack of every exception that leaves the step.
 #include <dlfcn.h>
 #include <link.h>
 #include <unwind.h>

@@ -14,7 +14,7 @@ loaded by the first call. docs/python.md begins with five minutes from a torchru
 
 from __future__ import annotations
 
-# First: its entry point (lockstep_autoload) imports modules of this package, and finds none half-way.
+# torch comes first: its entry point (lockstep_autoload) imports modules of this package, and finds none half-way.
 import torch  # noqa: F401
 
 from lockstep.core import _library

@@ -1,4 +1,4 @@
-// What frees a rank that is stuck in a collective: the requests "abort" and "abort_groups" of the agent.
+// Frees a rank that is stuck in a collective: the requests "abort" and "abort_groups" of the agent.
 #pragma once
 
 namespace lockstep::python {

@@ -29,7 +29,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A function of libtorch_cuda, with which nothing of this library is linked; null where it isn't loaded.
+/// Finds a function of libtorch_cuda, which this library is not linked with; null where it isn't loaded.
 template <typename Function>
 Function* find_in_torch_cuda(const char* symbol) {
   void* const library = ::dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
@@ -39,7 +39,7 @@ Function* find_in_torch_cuda(const char* symbol) {
   return reinterpret_cast<Function*>(function);
 }
 
-/// The recorder of NCCL's groups, as JSON without stacks; empty where there is none.
+/// Returns the recorder of NCCL's groups, as JSON without stacks; empty where there is none.
 std::string nccl_json(bool collectives) {
   // c10d::dump_nccl_trace_json(bool includeCollectives, bool onlyActive)
   const auto dump = find_in_torch_cuda<std::string(bool, bool)>("_ZN4c10d20dump_nccl_trace_jsonB5cxx11Ebb");
@@ -48,7 +48,7 @@ std::string nccl_json(bool collectives) {
   return text;
 }
 
-/// The recorder of NCCL's groups, as a pickle; empty where there is none. `stacks` takes the interpreter's lock.
+/// Returns the recorder of NCCL's groups as a pickle, or nothing. `stacks` takes the interpreter's lock.
 std::string nccl_pickle(bool stacks) {
   // c10d::dump_nccl_trace(bool includeCollectives, bool includeStackTraces, bool onlyActive)
   const auto dump = find_in_torch_cuda<std::string(bool, bool, bool)>("_ZN4c10d15dump_nccl_traceB5cxx11Ebbb");
@@ -57,7 +57,7 @@ std::string nccl_pickle(bool stacks) {
   return pickle;
 }
 
-/// The numbers of the newest collectives of each group, from the recorder: {"0": {"enqueued": 4, "completed": 3}}.
+/// Adds the numbers of each group's newest collectives, from the recorder: {"0": {"enqueued": 4, "completed": 3}}.
 void add_progress(json& groups, const std::string& text) {
   const json dump = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!dump.is_object()) return;
@@ -122,7 +122,7 @@ json collectives_without_stacks(const json& request) {
   return collectives(without);
 }
 
-/// The number of the last collective of each group, from the recorder.
+/// Adds the number of the last collective of each group, from the recorder.
 void add_last_calls(std::map<std::string, int64_t>& calls, const std::string& text) {
   const json dump = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!dump.is_object()) return;
@@ -137,7 +137,7 @@ void add_last_calls(std::map<std::string, int64_t>& calls, const std::string& te
   }
 }
 
-/// For a shell that watches: the process, with all that it could be asked, is about to go.
+/// Writes dumps for a shell that watches: the process, with all that it could be asked, is about to go.
 void leave_dumps(bool stacks) {
   const auto leave = [](bool nccl, const std::string& pickle) {
     try {
@@ -150,8 +150,8 @@ void leave_dumps(bool stacks) {
   if (const std::string pickle = nccl_pickle(stacks); !pickle.empty()) leave(true, pickle);
 }
 
-/// Before an exception of a C++ thread ends the process. The frames of Python need the interpreter's lock, which the
-/// rank may keep for ever: without them first.
+/// Writes dumps before an exception of a C++ thread ends the process. The frames of Python need the interpreter's lock,
+/// which the rank may keep for ever, so dumps without them come first.
 void leave_dumps_of_abort() {
   const auto left = std::make_shared<std::promise<void>>();
   std::thread([left] {

@@ -21,8 +21,8 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-/// The first exchange of a job, through c10d's store. A rank that comes too late is named by the others, and takes part
-/// in the next one.
+/// Makes the first exchange of a job, through c10d's store. A rank that comes too late is named by the others, and
+/// takes part in the next one.
 class Meeting : public inspect::Exchange {
  public:
   Meeting(dist::Store store, int rank, RankSet ranks, int64_t& meetings, std::chrono::milliseconds deadline)
@@ -71,16 +71,16 @@ class Meeting : public inspect::Exchange {
   const std::chrono::milliseconds deadline_;
 };
 
-/// What no earlier group of the program has used: it may destroy its groups and make them again, and under torchrun the
-/// store is the same then, with all that was written to it. The ranks attach to the groups equally often.
+/// Returns a store that no earlier group of the program has used: a program may destroy its groups and make them again,
+/// and under torchrun the store and what it holds stay. The ranks attach to the groups equally often.
 dist::Store fresh_store(const c10d::ProcessGroup& group) {
   const dist::Store store = c10::make_intrusive<c10d::PrefixStore>("lockstep", group.getStore()->clone());
   const int64_t number = store->add(fmt::format("attachments-of-rank-{}", group.getRank()), 1);
   return c10::make_intrusive<c10d::PrefixStore>(std::to_string(number), store);
 }
 
-/// The group whose ranks are attached, or try to be. Compared by identity: a program may destroy its groups and make
-/// new ones under the same name. Used by the program's own thread.
+/// The group whose ranks are attached, or try to be. It is compared by identity: a program may destroy its groups and
+/// make new ones under the same name. The program's own thread uses it.
 struct Attachment {
   c10::weak_intrusive_ptr<c10d::ProcessGroup> group{Group()};
   dist::Store store;
@@ -154,7 +154,7 @@ std::optional<inspect::Report> attach(const json& group, const inspect::Inspecti
   }
   inspect::Report report;
   inspection.conclude(report);
-  // Not by publish_from_reporting_rank, which asks the context that there is not.
+  // publish_from_reporting_rank is not used: it asks the context, which is not there.
   if (options.publish() && !report.took_part.empty() && report.took_part.ranks().front() == pg->getRank())
     publish(report);
   return report;

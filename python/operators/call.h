@@ -1,5 +1,5 @@
-// What a Python function hands to its operator beside the tensors, and what it gets back: JSON. The operators have no
-// types of Python in them, so one library serves every Python that a version of torch has.
+// A Python function hands its operator JSON beside the tensors, and gets JSON back. The operators have no types of
+// Python in them, so one library serves every Python that a version of torch has.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,8 +23,8 @@ struct Call {
   const at::Tensor& tensor(const nlohmann::json& index) const { return tensors.at(index.get<size_t>()); }
 };
 
-/// Seconds as Python has them, of which there may be an infinite number: 10 years at most, since later moments do not fit
-/// into the nanoseconds of clocks.
+/// Converts seconds as Python has them, of which there may be an infinite number: 10 years at most, since later moments
+/// do not fit into the nanoseconds of clocks.
 std::chrono::milliseconds duration_of(const nlohmann::json& seconds);
 
 /// Sets what the options of every inspector have: name, ranks, deadline (in seconds), step.
@@ -42,8 +42,8 @@ Options common_options(const nlohmann::json& arguments) {
 /// Thrown where a function of Python has raised: Python keeps the exception and raises it again.
 struct PythonRaised {};
 
-/// A function of Python, by its address (ctypes). Called on the thread that runs the operator, which does not hold the
-/// interpreter's lock; ctypes takes it. Returns 0, or 1 when it has raised.
+/// A function of Python, by its address (ctypes). It is called on the thread that runs the operator, which does not
+/// hold the interpreter's lock; ctypes takes it. Returns 0, or 1 when it has raised.
 using PythonFunction = int (*)(int64_t argument);
 PythonFunction python_function(const nlohmann::json& address);
 /// Calls it. Throws PythonRaised.

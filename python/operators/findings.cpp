@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-/// What is published and not taken is dropped beyond this: a program that never asks must not fill its memory.
+/// More than this, published and not taken, is dropped: a program that never asks must not fill its memory.
 constexpr size_t kMostWaiting = 10'000;
 
 struct PublishedFindings {

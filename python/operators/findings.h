@@ -1,5 +1,5 @@
-// Findings on their way to Python: those that inspectors publish (from whatever thread they run on) wait here until
-// Python takes them, and a report is turned into JSON.
+// Findings that inspectors publish (from whatever thread they run on) wait here until Python takes them; a report is
+// turned into JSON.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,15 +20,15 @@ class CurrentCall {
   std::string before_;
 };
 
-/// Published findings are kept from here on.
+/// Keeps published findings from here on.
 void collect_findings();
-/// The findings that were published since the last call, oldest first.
+/// Returns the findings that were published since the last call, oldest first.
 nlohmann::json take_findings();
 
-/// What all reports have. `table`: what people see besides the findings.
+/// Returns what all reports have. `table` is what people see besides the findings.
 nlohmann::json report_json(const inspect::Report& report, std::string table = "");
 
-/// The table of a report that has one.
+/// Returns the table of a report that has one.
 template <typename Report>
 std::string table_of(const Report& report) {
   std::ostringstream text;
@@ -36,7 +36,7 @@ std::string table_of(const Report& report) {
   return text.str();
 }
 
-/// Findings as a session draws them.
+/// Draws findings as a session does.
 std::string draw(const nlohmann::json& findings, bool colour, bool unicode, int width);
 
 }  // namespace lockstep::python

@@ -1,5 +1,5 @@
-// Shells that ask this rank to serve their prompt, and where the rank has stopped. The handler runs on the agent's
-// thread and takes no lock of the interpreter: a rank that is stuck anywhere can be invited.
+// Takes invitations of shells to serve their prompt, and knows where the rank has stopped. The handler runs on the
+// agent's thread and takes no lock of the interpreter: a rank that is stuck anywhere can be invited.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -12,11 +12,11 @@ namespace lockstep::python {
 /// {"event": a descriptor that can be read when there is something new}.
 nlohmann::json expect_invitations();
 
-/// `place`: where the rank has stopped; null: it goes on.
+/// `place` is where the rank has stopped; null: it goes on.
 void set_stopped(const nlohmann::json& place);
 
-/// For shells that watch the rank, which has stopped: `is_served` by a shell, or waits for one, for `limit_s` seconds at
-/// most (null: without limit).
+/// Reports to shells that watch the rank, which has stopped: `is_served` by a shell, or waits for one, for `limit_s`
+/// seconds at most (null: without limit).
 void report_stop(bool is_served, const nlohmann::json& limit_s);
 
 /// The program has counted its step `step`. Returns whether the rank is to stop there: a shell has asked for it by the
@@ -26,10 +26,10 @@ void report_stop(bool is_served, const nlohmann::json& limit_s);
 /// request that waits is taken back.
 bool stops_at(int64_t step);
 
-/// The last step that the program has counted, on any of its threads; 0: none.
+/// Returns the last step that the program has counted, on any of its threads; 0: none.
 int64_t last_step();
 
-/// Takes the invitation: {"invitation": {"hub", "identity"} or null, "detached": whether breakpoints are to do nothing}.
+/// Takes the invitation: {"invitation": {"hub", "identity"} or null, "detached": whether breakpoints do nothing}.
 nlohmann::json take_invitation();
 
 }  // namespace lockstep::python

@@ -56,7 +56,7 @@ class GivenConnector : public dist::BackendConnector {
   const Transport transport_;
 };
 
-/// Handed to the factory of "nccl", which make_connector calls on this thread.
+/// Goes to the factory of "nccl", which make_connector calls on this thread.
 thread_local Transport given_for_cuda;
 
 void take_nccl_from_python() {
@@ -129,8 +129,8 @@ dist::Caller before_collective() {
   return find_python_caller();
 }
 
-/// A key that no earlier group of this name has had: a program may destroy its groups and make them again, in the same
-/// store. All ranks do so equally often.
+/// Returns a key that no earlier group of this name has had: a program may destroy its groups and make them again, in
+/// the same store. All ranks do so equally often.
 std::string fresh_key(const std::string& group) {
   static std::mutex mutex;
   static auto* counts = new std::map<std::string, int>;
@@ -145,7 +145,7 @@ struct Description {
   std::chrono::milliseconds timeout{};
 };
 
-/// The ranks of the group, by their number in the default group.
+/// Returns the ranks of the group, by their number in the default group.
 std::map<int, dist::Peer> read_peers(const Description& mine, const std::map<int, json>& announcements) {
   const json& own = announcements.at(mine.global_rank);
   std::map<int, dist::Peer> peers;

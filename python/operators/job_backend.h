@@ -18,7 +18,7 @@ namespace lockstep::python {
 /// calls are compared before data moves). Throws dist::Error naming ranks that do not come within the timeout.
 nlohmann::json make_job_backend(const Call& call);
 
-/// The groups that have the backend, with what their logs say: {"0": {"enqueued": 4, "completed": 3}}.
+/// Returns the groups that have the backend, with what their logs say: {"0": {"enqueued": 4, "completed": 3}}.
 nlohmann::json progress_of_job_log();
 
 }  // namespace lockstep::python

@@ -32,7 +32,7 @@ using dist::CollectiveOp;
 constexpr int64_t kHookId = 0x10C5;
 constexpr int kLooks = 200;  // calls at which logs of other ranks are looked for: some machines have a part of the job
 
-/// Nothing for what is not logged: messages, and what moves no data.
+/// Returns nothing for what is not logged: messages, and what moves no data.
 std::optional<CollectiveOp> op_of(c10d::HookOpName name) {
   using enum c10d::HookOpName;
   switch (name) {
@@ -75,12 +75,12 @@ std::optional<CollectiveOp> op_of(c10d::HookOpName name) {
   }
 }
 
-/// Operations of which only the root has the tensors, or whose sizes may differ between ranks.
+/// Whether all ranks have equal tensors. In some operations only the root has them, or sizes may differ between ranks.
 bool has_equal_inputs(CollectiveOp op) {
   return op != CollectiveOp::scatter && op != CollectiveOp::all_to_all && op != CollectiveOp::all_to_all_single;
 }
 
-/// What has to be alike on all ranks. NCCL gathers inputs of different sizes, too; the outputs are alike then.
+/// Returns what has to be alike on all ranks. NCCL gathers inputs of different sizes, too; the outputs are alike then.
 const std::vector<at::Tensor>& equal_tensors(CollectiveOp op, const c10d::PreHookArgs& call) {
   const auto& outputs = call.output_tensors;
   const bool uneven = op == CollectiveOp::all_gather && std::ranges::any_of(outputs, [&](const at::Tensor& each) {
@@ -191,8 +191,8 @@ class HookedGroup {
     return open;
   }
 
-  /// The logs of the other ranks of this machine: they lie beside this rank's, and have a group of this name as soon as
-  /// they have made it.
+  /// Looks for the logs of the other ranks of this machine: they lie beside this rank's, and have a group of this name
+  /// as soon as they have made it.
   void look_for_peers() {
     const std::lock_guard lock(mutex_);
     const auto& ranks = group_->identity().ranks;
@@ -229,8 +229,8 @@ class HookedGroup {
     return std::nullopt;
   }
 
-  /// In another rank's log. A program may destroy a group and make it again under its name, while something, such as
-  /// a model, still holds the old one.
+  /// `theirs` is in another rank's log. A program may destroy a group and make it again under its name, while
+  /// something, such as a model, still holds the old one.
   bool is_same_group(const dist::log_layout::Group& theirs) const {
     const auto& mine = group_->identity();
     const size_t known = std::min<size_t>(mine.ranks.size(), dist::log_layout::kRanksPerGroup);
@@ -250,7 +250,7 @@ class HookedGroup {
   int looks_ = 0;
 };
 
-/// The groups that the program has made. Never destroyed: threads of c10d may outlive it.
+/// Holds the groups that the program has made. Never destroyed: threads of c10d may outlive it.
 struct Made {
   std::mutex mutex;
   std::map<std::pair<std::string, std::vector<int>>, int64_t> generations;  // name and ranks → how often

@@ -1,5 +1,5 @@
-// Process groups of a watched job that have another backend than `lockstep`, with torch 2.14 or newer: c10d calls hooks
-// before and after it issues a collective, so that the log has these groups, too, and their calls are compared.
+// Logs process groups of a watched job that have another backend than `lockstep`, with torch 2.14 or newer: c10d calls
+// hooks before and after it issues a collective, so that the log has these groups, too, and their calls are compared.
 #pragma once
 #include <nlohmann/json.hpp>
 

@@ -72,7 +72,7 @@ json data(const Call& call) {
   });
 }
 
-/// Of the tensors together.
+/// Returns the hash of the tensors together.
 json hash(const Call& call) {
   inspect::Hash result{};
   for (const inspect::Fingerprint& each : inspect::fingerprint(call.tensors))
@@ -106,7 +106,7 @@ json timeline(const Call& call) {
 
 // ---- inspectors that run a step of Python --------------------------------------------------------------------------
 
-/// The state that a step changes: tensors are saved here; Python itself restores what else its objects have, before
+/// The state that a step changes. Tensors are saved here; Python itself restores what else its objects have, before
 /// each run and after the last.
 struct Step {
   explicit Step(const Call& call)
@@ -212,7 +212,7 @@ json time_sync(const Call& call) {
 
 // ---- the rest ------------------------------------------------------------------------------------------------------
 
-/// Where inspectors look, and what they name, in a program of Python.
+/// Sets where inspectors look, and what they name, in a program of Python.
 void use_python_hooks(const Call& call) {
   use_python_call_sites(call.arguments.at("skipped"), call.arguments.at("folder"));
   inspect::set_program_log(job_log);
@@ -253,7 +253,7 @@ json agent_end(const Call& call) {
   return json::object();
 }
 
-// Around faulthandler.register (python/agent/stacks.h).
+// These go around faulthandler.register (python/agent/stacks.h).
 json agent_begin_borrowing(const Call&) {
   agent::begin_borrowing();
   return json::object();

@@ -26,7 +26,7 @@ constexpr auto kLongWait = 200ms;
 constexpr auto kPatience = 3s;  // on a machine that is too busy to know
 constexpr auto kHeldLock = 1s;  // a thread that does not give the lock away for so long is within one call
 
-/// Of Python's C API, which any program that has this library loaded also has.
+/// These are of Python's C API, which any program that has this library loaded also has.
 struct PythonLock {
   int (*check)() = find<int()>("PyGILState_Check");
   int (*ensure)() = find<int()>("PyGILState_Ensure");
@@ -59,7 +59,7 @@ bool waits_for_interpreter(const json& answer) {
   return false;
 }
 
-/// The stacks, taken by a thread that holds the lock.
+/// Has a thread that holds the lock take the stacks.
 class TakenWithLock {
  public:
   static std::shared_ptr<TakenWithLock> begin() {
@@ -79,7 +79,7 @@ class TakenWithLock {
     return result;
   }
 
-  /// Null where the interpreter is about to end. Nothing until the lock was there.
+  /// Returns null where the interpreter is about to end, and nothing until the lock was there.
   std::optional<json> wait(std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, limit, [&] { return answer_.has_value(); });

@@ -32,8 +32,8 @@ Item item_of(const Call& call, const json& item) {
           .trainable = item.value("trainable", tensor.requires_grad())};
 }
 
-/// "train(), norm eval()": the module's mode, and those of submodules that differ from their parent's. As the item of a
-/// LibTorch module.
+/// Returns "train(), norm eval()": the module's mode, and those of submodules that differ from their parent's, as the
+/// item of a LibTorch module.
 std::string modes_text(const json& modes) {
   const auto mode = [](bool training) { return training ? "train()" : "eval()"; };
   std::map<std::string, bool> by_name;

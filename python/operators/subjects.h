@@ -1,4 +1,4 @@
-// What Python looks at, as liblockstep takes it: subjects to verify, parameters with gradients, names, state, samples.
+// Makes of what Python looks at what liblockstep takes: subjects, parameters with gradients, names, state, samples.
 #pragma once
 #include "inspectors/data/data.h"
 #include "inspectors/memory/memory.h"
@@ -32,9 +32,9 @@ std::vector<inspect::NamedMemory> memory_of(const Call& call, const nlohmann::js
 /// Saves the tensors, and all generators.
 void save_all(inspect::SavedState& saved, const Call& call, const nlohmann::json& tensors);
 
-/// What a function of Python that was called back gives, beyond its number: tensors, and JSON.
+/// Takes what a function of Python that was called back gives, beyond its number: tensors, and JSON.
 void give(Call given);
-/// What was given since the last call, on this thread; empty if nothing was.
+/// Returns what was given since the last call, on this thread; empty if nothing was.
 Call take_given();
 
 }  // namespace lockstep::python

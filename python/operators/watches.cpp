@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Watches by the number that Python has for them. Used by the program's own thread.
+/// Holds watches by the number that Python has for them. The program's own thread uses it.
 template <typename Watch>
 std::map<int64_t, std::unique_ptr<Watch>>& watches() {
   static auto* all = new std::map<int64_t, std::unique_ptr<Watch>>;  // their destructors must not run at exit
@@ -43,7 +43,7 @@ json watch(const Call& call) {
       const Call given = take_given();
       return subject_of(given, given.arguments);
     };
-    // What the watch itself looks at: the parts of this rank among the rest.
+    // The watch itself looks at this: the parts of this rank among the rest.
     const auto own = [](inspect::ShardedSubject sharded) {
       for (inspect::Part& each : sharded.parts) sharded.common.items.push_back(std::move(each.item));
       return std::move(sharded.common);

@@ -32,14 +32,14 @@ void put(std::string& bytes, uint64_t value, int size) {
   for (int i = 0; i < size; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xff);
 }
 
-/// Little endian, at `at`, which must be within `bytes`.
+/// Reads little endian, at `at`, which must be within `bytes`.
 uint64_t get(std::string_view bytes, size_t at, int size) {
   uint64_t value = 0;
   for (int i = 0; i < size; ++i) value |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
   return value;
 }
 
-/// FNV-1a over words of eight bytes, then over the bytes that are left. Finds damage, not intent.
+/// Returns FNV-1a over words of eight bytes, then over the bytes that are left. Finds damage, not intent.
 uint64_t checksum(std::string_view bytes) {
   constexpr uint64_t kPrime = 0x100000001b3u;
   uint64_t value = 0xcbf29ce484222325u;
@@ -49,7 +49,7 @@ uint64_t checksum(std::string_view bytes) {
   return value;
 }
 
-/// Texts that occur once in the description, however often they are meant: steps of takes, lists of names.
+/// Holds texts that occur once in the description, however often they are meant: steps of takes, lists of names.
 class Pool {
  public:
   size_t add(const nlohmann::json& value) {

@@ -1,5 +1,5 @@
-// FILE.lockstep: session scripts with the objects of their cells, made by `lockstep build`. docs/build.md describes the
-// bytes.
+// A FILE.lockstep holds session scripts with the objects of their cells; `lockstep build` makes it. docs/build.md
+// describes the bytes.
 //
 // What is kept of the compiler are takes: each is a run of the scripts on some ranks, as the compiler saw it. A take
 // lists the requests and their answers in the words of protocol/compiler_messages.h, so that the views of its ranks can
@@ -57,15 +57,15 @@ struct BuiltFile {
 /// Whether `path` is a regular file that begins as a built file does. False where it can't be read.
 bool is_built_file(const std::string& path);
 
-/// Throws UsageError that names `path`: it can't be read, is no such file, is damaged, or is of a format or of versions
-/// that this program can't run; with what to do about it.
+/// Throws UsageError that names `path` and says what to do: it can't be read, is no such file, is damaged, or is of a
+/// format or of versions that this program can't run.
 BuiltFile read_built_file(const std::string& path);
 
-/// The same for bytes. Versions are not compared.
+/// Does the same for bytes. Versions are not compared.
 BuiltFile parse_built_file(std::string_view bytes, const std::string& path);
 void check_versions(const BuiltFile& file, const std::string& path);
 
-/// Versions, ABI and machine of this program, for a file that it builds.
+/// Sets versions, ABI and machine of this program, for a file that it builds.
 void set_versions(BuiltFile& file, const Versions& compiler);
 
 std::string serialize(const BuiltFile& file);

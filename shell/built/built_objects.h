@@ -1,4 +1,4 @@
-// A session's objects out of a built file: no compiler runs.
+// Gives a session its objects out of a built file: no compiler runs.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,7 +10,7 @@ namespace lockstep::shell {
 
 class BuiltObjects : public ObjectSource {
  public:
-  /// `name`: of the file, for messages. `session`: see BuiltViews.
+  /// `name` is that of the file, for messages. `session`: see BuiltViews.
   BuiltObjects(std::shared_ptr<const BuiltFile> file, std::string name, size_t session, const CompilerOptions& options);
 
   /// Writes the prelude into the session's folder. Throws StartError.
@@ -32,7 +32,7 @@ class BuiltObjects : public ObjectSource {
   int64_t definitions_ = 0;
 };
 
-/// The bytes of the objects, in the order that CompiledObject::frame then has.
+/// Adds the bytes of the objects, in the order that CompiledObject::frame then has.
 FromCompiler with_frames(protocol::Compiled compiled, const BuiltFile& file);
 
 }  // namespace lockstep::shell

@@ -14,7 +14,7 @@ namespace {
 
 bool starts_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 
-/// Every identifier in the text, in comments and strings as well.
+/// Returns every identifier in the text, in comments and strings as well.
 std::set<std::string, std::less<>> words_of(const std::string& text) {
   std::set<std::string, std::less<>> words;
   for (size_t i = 0; i < text.size();) {
@@ -30,7 +30,7 @@ std::set<std::string, std::less<>> words_of(const std::string& text) {
   return words;
 }
 
-/// `_` or `_7`: a value that a cell has shown.
+/// Whether it is `_` or `_7`: a value that a cell has shown.
 bool is_kept_value(std::string_view word) {
   return word[0] == '_' && std::all_of(word.begin() + 1, word.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -42,7 +42,7 @@ std::string last_part(const std::string& name) {
 
 bool same(const protocol::Forget& a, const protocol::Forget& b) { return a.names == b.names && a.undo == b.undo; }
 
-/// The first line in which two texts differ, as "LINE: recorded | now".
+/// Returns the first line in which two texts differ, as "LINE: recorded | now".
 std::string first_difference(const std::string& recorded, const std::string& now) {
   const auto line_at = [](const std::string& text, size_t begin) {
     return begin > text.size() ? std::string() : text.substr(begin, text.find('\n', begin) - begin);
@@ -62,7 +62,7 @@ std::string list(const std::set<std::string>& names) {
 const protocol::Compile& compile_of(const BuiltStep& step) { return std::get<protocol::Compile>(step.request); }
 const protocol::Compiled& compiled_of(const BuiltStep& step) { return std::get<protocol::Compiled>(step.answer); }
 
-/// What `rank` was given; null where there was nothing to give.
+/// Returns what `rank` was given; null where there was nothing to give.
 const protocol::CompiledObject* object_of(const BuiltStep& step, int rank) {
   for (const auto& object : compiled_of(step).objects)
     if (object.ranks.contains(rank)) return &object;
@@ -88,7 +88,7 @@ const BuiltSteps& BuiltViews::steps(const Candidate& candidate) const {
   return file_->takes[candidate.take].sessions[session_];
 }
 
-/// Recorded ranks that `rank` may be like. Of a rank that has done nothing yet: all, that with its number first.
+/// Returns recorded ranks that `rank` may be like. If it has done nothing yet, all, that with its number first.
 std::vector<BuiltViews::Candidate> BuiltViews::candidates(int rank) const {
   if (const auto known = views_.find(rank); known != views_.end()) return known->second;
   std::vector<Candidate> fresh;
@@ -102,7 +102,7 @@ std::vector<BuiltViews::Candidate> BuiltViews::candidates(int rank) const {
   return fresh;
 }
 
-/// The names that cells had defined when the recorded rank came to this step.
+/// Returns the names that cells had defined when the recorded rank came to this step.
 const protocol::Names* BuiltViews::names_before(const Candidate& candidate) const {
   const BuiltSteps& all = steps(candidate);
   for (size_t i = std::min(candidate.next, all.size()); i-- > 0;)
@@ -110,7 +110,7 @@ const protocol::Names* BuiltViews::names_before(const Candidate& candidate) cons
   return nullptr;
 }
 
-/// Names that the step at `at` has defined, or defined again.
+/// Returns names that the step at `at` has defined, or defined again.
 std::set<std::string> BuiltViews::defined_by(const Candidate& at) const {
   std::set<std::string> defined;
   const BuiltStep& step = *steps(at)[at.next];
@@ -126,8 +126,8 @@ std::set<std::string> BuiltViews::defined_by(const Candidate& at) const {
   return defined;
 }
 
-/// The step of the candidate's take that compiles the text for its rank. Steps before it that the rank has not taken part
-/// in are passed over: what they define is what differs.
+/// Finds the step of the candidate's take that compiles the text for its rank. Steps before it that the rank has not
+/// taken part in are passed over: what they define is what differs.
 std::optional<BuiltViews::Hit> BuiltViews::find(Candidate candidate, const protocol::Compile& request) const {
   const BuiltSteps& all = steps(candidate);
   for (; candidate.next < all.size(); ++candidate.next) {
@@ -153,7 +153,7 @@ std::optional<BuiltViews::Hit> BuiltViews::find(Candidate candidate, const proto
   return std::nullopt;
 }
 
-/// Why the text might mean something else to a rank that differs so from the recorded one; empty: it can't.
+/// Says why the text might mean something else to a rank that differs so from the recorded one; empty: it can't.
 std::string BuiltViews::conflict(const Candidate& candidate, const std::string& text) const {
   if (candidate.differs.empty() && !candidate.uneven) return "";
   // What it changes has no names of its own.
@@ -342,7 +342,7 @@ protocol::Names BuiltViews::names() const {
   for (const auto& [rank, view] : views_) {
     if (view.empty()) continue;
     View each{rank, view.front()};
-    // Names that have been forgotten since.
+    // The recorded rank passes over what the ranks have forgotten since.
     const BuiltSteps& all = steps(each.lead);
     for (size_t i = each.lead.next; i < all.size() && each.lead.forgotten < forgets_.size(); ++i)
       if (std::holds_alternative<protocol::Forget>(all[i]->request)) {
@@ -376,7 +376,7 @@ protocol::Names BuiltViews::names() const {
   return result;
 }
 
-/// Why there is nothing for `ranks`.
+/// Says why there is nothing for `ranks`.
 std::string BuiltViews::explain(const protocol::Compile& request, const RankSet& ranks,
                                 const std::set<std::string>& conflicts) const {
   const char* const kOr = "where there is a compiler, run the script itself";

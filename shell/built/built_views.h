@@ -20,20 +20,20 @@ namespace lockstep::shell {
 
 class BuiltViews {
  public:
-  /// Of the session with this index in the script: 0, and one more each time that the ranks have been started again.
+  /// The session has this index in the script: 0, and one more each time that the ranks have been started again.
   BuiltViews(std::shared_ptr<const BuiltFile> file, size_t session);
 
-  /// The objects of a cell for its ranks; frames are indices of BuiltFile::blobs. Nothing where the file has none for
-  /// the views that they have: why_not() says why.
+  /// Returns the objects of a cell for its ranks; frames are indices of BuiltFile::blobs. Returns nothing where the
+  /// file has none for the views that they have: why_not() says why.
   std::optional<protocol::Compiled> compile(const protocol::Compile& request);
-  /// What differs, and what to do: for people.
+  /// Says for people what differs, and what to do.
   const std::string& why_not() const { return why_not_; }
-  /// How the cell that compile() found ended. Without it that cell is forgotten.
+  /// Takes how the cell that compile() found ended. Without it that cell is forgotten.
   void settle(const protocol::Settle& settle);
-  /// False: the file was built without it.
+  /// Returns false where the file was built without it.
   bool forget(const protocol::Forget& forget);
   std::optional<protocol::Inspection> inspect(const protocol::Inspect& request) const;
-  /// Names as the ranks see them, in the order of the recording.
+  /// Returns names as the ranks see them, in the order of the recording.
   protocol::Names names() const;
 
  private:

@@ -45,7 +45,7 @@ void RecordingSource::add(std::shared_ptr<BuiltStep> step) {
   take_.sessions[session_].push_back(std::move(step));
 }
 
-/// The names after the last step, where it may have changed them.
+/// Notes the names after the last step, where it may have changed them.
 void RecordingSource::note_names() {
   if (!std::exchange(names_may_differ_, false)) return;
   const FromCompiler answer = source_->ask(protocol::ListNames{});
@@ -66,7 +66,7 @@ FromCompiler RecordingSource::ask(const protocol::CompilerRequest& request) {
   if (auto* cell = std::get_if<protocol::Compile>(&step->request)) {
     const auto& compiled = std::get<protocol::Compiled>(answer.response);
     if (compiled.status != CompileStatus::ok && compiled.status != CompileStatus::error) return answer;
-    // Of this machine, or known to the compiler only.
+    // It is of this machine, or known to the compiler only.
     cell->directory.clear();
     cell->repeats.clear();
     cell->time_limit_s = 0;

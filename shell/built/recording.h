@@ -55,8 +55,8 @@ class RecordingSource : public ObjectSource {
   bool names_may_differ_ = false;
 };
 
-/// Answers from takes that have been recorded as long as they have what is asked, and by a compiler from then on, which
-/// is started for it and given all that was asked before.
+/// Answers from takes that have been recorded as long as they have what is asked. From then on a compiler answers,
+/// which is started for it and given all that was asked before.
 class RecordedFirst : public ObjectSource {
  public:
   using MakeCompiler = std::function<std::unique_ptr<ObjectSource>()>;

@@ -1,5 +1,5 @@
-// What is found while a cell runs, by its ranks and by the session. A finding is reported once, also where several
-// ranks find it; where several ranks find the same about themselves, they become one finding (finding_merger.h).
+// Collects what is found while a cell runs, by its ranks and by the session. A finding is reported once, also where
+// several ranks find it; equal findings of ranks about themselves become one (finding_merger.h).
 #pragma once
 #include <functional>
 #include <map>
@@ -18,9 +18,9 @@ class CellFindings {
   CellFindings(const CellFindings&) = delete;
   CellFindings& operator=(const CellFindings&) = delete;
 
-  /// `from`: the rank that found it, -1 for the session itself; `may_follow`: ranks that may find the same yet.
+  /// `from` is the rank that found it, -1 for the session itself. `may_follow` are ranks that may find the same yet.
   void add(Finding finding, int from, const RankSet& may_follow);
-  /// `rank` finds nothing more in this cell.
+  /// Notes that `rank` finds nothing more in this cell.
   void left(int rank) { merger_.left(rank); }
   /// Reports what is held back.
   void flush() { merger_.flush(); }

@@ -1,4 +1,4 @@
-// Output and values of the ranks, on their way from messages to events: merged (output_merger.h), and confirmed to the
+// Takes output and values of the ranks from messages to events: they are merged (output_merger.h), and confirmed to the
 // ranks by credit once the front end has taken them.
 #pragma once
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace lockstep::shell {
 
 class CellOutput {
  public:
-  /// `marked`: a mark is out, with all that the ranks wrote before. Throws UsageError if LOCKSTEP_FOLD_TIME
-  /// has a wrong value.
+  /// `marked` is called when a mark is out, with all that the ranks wrote before. Throws UsageError if
+  /// LOCKSTEP_FOLD_TIME has a wrong value.
   CellOutput(const CellServices& services, std::function<void(const RankSet& ranks, const std::string& mark)> marked);
   /// Emits what is held back.
   ~CellOutput();
 
-  /// The ranks that write from now on; what they write alike is merged.
+  /// Sets the ranks that write from now on; what they write alike is merged.
   void expect(const RankSet& ranks) { merger_.expect(ranks); }
-  /// `rank` writes nothing more until the next expect().
+  /// Notes that `rank` writes nothing more until the next expect().
   void left(int rank);
   void output(int rank, int64_t number, Stream stream, std::string bytes);
   void value(int rank, int64_t number, protocol::Value value);

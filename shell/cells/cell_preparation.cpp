@@ -17,8 +17,8 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kLoadPatience{5};
 constexpr size_t kMostRepeats = 1000;
 
-/// Why a cell was not compiled. The compiler has its own words for what became of the process that compiled it; where
-/// the compiler itself is gone there are no diagnostics, and `rendered` is what is known of its end.
+/// Says why a cell was not compiled. The compiler has its own words for what became of the process that compiled it;
+/// where the compiler itself is gone there are no diagnostics, and `rendered` is what is known of its end.
 ErrorEvent compile_failure(const CellRequest& request, const protocol::Compiled& compiled, double limit_s) {
   ErrorEvent error{
       .cell = request.number, .ranks = request.ranks, .type = "compile_error", .message = compiled.rendered};
@@ -105,7 +105,7 @@ PreparedCell CellPreparation::prepare(const CellRequest& request, CodeResult& re
   return prepared;
 }
 
-/// The same text again, and nothing has been defined since: its object is there already.
+/// Takes the object that is there already: the same text comes again, and nothing has been defined since.
 std::optional<PreparedCell> CellPreparation::prepare_again(const CellRequest& request, int64_t id) {
   const auto known = repeatable_.find(request, services_.compiler.definitions());
   if (!known) return std::nullopt;
@@ -115,7 +115,7 @@ std::optional<PreparedCell> CellPreparation::prepare_again(const CellRequest& re
   return PreparedCell{.cell = &open(id, request, false), .is_loaded = true, .object = *known};
 }
 
-/// `source`: what the line tables name, where the text of the cell is not known as a whole.
+/// `source` is what the line tables name, where the text of the cell is not known as a whole.
 void CellPreparation::write_source(const CellRequest& request, const std::string& source) const {
   services_.directory.write_cell(request.number, !request.whole_text.empty() ? request.whole_text : source);
 }
@@ -162,7 +162,7 @@ bool CellPreparation::load(OpenCell& cell, const protocol::Compiled& compiled, s
                                  protocol::Load{run.id(), object.name, object.entry, object.steps, run.ranks()},
                                  std::move(shared));
   }
-  // The limits of cells, so that a rank that does not answer can't keep `run` for ever.
+  // These are the limits of cells, so that a rank that does not answer can't keep `run` for ever.
   double limit_s =
       services_.options.cell_timeout_s > 0 ? services_.options.cell_timeout_s : services_.options.hang_timeout_s;
   std::optional<Clock::time_point> deadline;

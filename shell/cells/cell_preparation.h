@@ -36,7 +36,7 @@ class CellPreparation {
   CellPreparation(const CellServices& services, OpenCells& cells, CellOutput& output, const CellStopper& stopper)
       : services_(services), cells_(cells), output_(output), stopper_(stopper) {}
 
-  /// For the time that a cell is prepared and served: ends the preparation however that ends.
+  /// Lives while a cell is prepared and served, and ends the preparation however that ends.
   class Scope {
    public:
     explicit Scope(CellPreparation& preparation) : preparation_(preparation) {}
@@ -48,11 +48,11 @@ class CellPreparation {
     CellPreparation& preparation_;
   };
 
-  /// A cell of `ranks` is prepared from here on: the caller connects them.
+  /// Prepares a cell of `ranks` from here on: the caller connects them.
   [[nodiscard]] Scope begin(const RankSet& ranks, int64_t number);
   /// Whether the cell can't be opened any more: `result` says why.
   bool is_stopped(CodeResult& result) const;
-  /// Compiles and loads it.
+  /// Compiles and loads the cell.
   PreparedCell prepare(const CellRequest& request, CodeResult& result);
   /// Opens a cell that has nothing to compile and to load.
   OpenCell& open(const CellRequest& request);
@@ -60,14 +60,14 @@ class CellPreparation {
   Phase phase() const { return phase_; }
   EventLoop::Clock::time_point phase_since() const { return phase_since_; }
   int64_t number() const { return number_; }  // of the cell that is, or was, prepared
-  /// `rank` has died in no cell. True: it was one of those that the cell is prepared for, which is stopped.
+  /// Called when `rank` has died in no cell. Returns whether the cell is prepared for it, and therefore stopped.
   bool rank_died(int rank);
   /// Whether ranks of the cell have died since begin(), before it was opened.
   bool has_lost_ranks() const { return !lost_.empty(); }
-  /// Objects that are loaded may not be on all ranks any more.
+  /// Forgets loaded objects, which may not be on all ranks any more.
   void forget_objects() { repeatable_.forget(); }
 
-  /// The compiler hears how far the ranks came, once.
+  /// Tells the compiler how far the ranks came, once.
   void settle(OpenCell& cell, bool loaded);
 
  private:

@@ -68,7 +68,7 @@ void CellProgress::cell_is_over(int64_t id) {
   std::vector<std::string> keys;
   for (const auto& [key, row] : rows_)
     if (row.cell == id) keys.push_back(key);
-  // Inner loops first: their names begin with those of the loops around them.
+  // Inner loops come first: their names begin with those of the loops around them.
   for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
     for (auto& [rank, each] : rows_.at(*key).ranks) {
       if (each.last.state == LoopState::running) each.last.state = LoopState::stopped;

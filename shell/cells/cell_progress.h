@@ -1,7 +1,7 @@
-// Loops over progress() on the ranks of a cell, put together: one row for each loop, with the progress of each rank.
+// Puts loops over progress() on the ranks of a cell together: one row for each loop, with the progress of each rank.
 //
-// What the ranks report within kGather is one event. The end of a loop on a rank is a mark in its output: the last event
-// of a loop comes after all that its ranks wrote before they left it.
+// What the ranks report within kGather is one event. The end of a loop on a rank is a mark in its output: the last
+// event of a loop comes after all that its ranks wrote before they left it.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -23,12 +23,12 @@ class CellProgress {
   CellProgress(EventLoop& loop, std::function<void(Event)> emit,
                std::function<void(int rank, int64_t number, std::string mark)> mark);
 
-  /// `number`: of the cell, for people.
+  /// `number` is that of the cell, for people.
   void report(int rank, int64_t number, const protocol::Progress& message);
   void marked(const RankSet& ranks, const std::string& mark);
-  /// `rank` has left its cell, or is dead: so it has left its loops.
+  /// Notes that `rank` has left its cell, or is dead: so it has left its loops.
   void left(int rank);
-  /// The cell `id` is over, and its output is out.
+  /// Ends the loops of the cell `id`, whose output is out.
   void cell_is_over(int64_t id);
 
  private:

@@ -1,4 +1,4 @@
-// What the runner of cells is asked to run.
+// The runner of cells is asked to run a request.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace lockstep::shell {
 
-/// C++ to run as (a part of) a cell.
+/// Holds C++ to run as (a part of) a cell.
 struct CellRequest {
   std::string text;  // lines blanked where magics stood
   RankSet ranks;

@@ -12,7 +12,7 @@
 
 namespace lockstep::shell {
 
-/// How C++ that a magic had run ended: what %time prints. The outcome of the cell around it includes it.
+/// Says how C++ that a magic had run ended: what %time prints. The outcome of the cell around it includes it.
 struct CodeResult {
   CellStatus status = CellStatus::ok;
   RankSet ranks;
@@ -23,7 +23,7 @@ struct CodeResult {
   RankSet out_of_memory;  // ranks on which an allocation has failed
 };
 
-/// What had gone wrong with a cell, or before it, when the user interrupted it.
+/// Says what had gone wrong with a cell, or before it, when the user interrupted it.
 struct BeforeInterrupt {
   CellStatus status = CellStatus::ok;  // of the cell
   std::vector<Finding> findings;

@@ -70,7 +70,7 @@ RankSet CellRun::active() const { return in(Phase::loading) | in(Phase::running)
 
 CellStatus CellRun::status() const {
   if (first_cause_) return *first_cause_;
-  // Consequences alone: ranks that were freed show that the cell hung.
+  // There are consequences alone: ranks that were freed show that the cell hung.
   CellStatus status = CellStatus::ok;
   for (const auto& [rank, state] : states_)
     if (status != CellStatus::aborted && state.status && state.status != CellStatus::ok) status = *state.status;

@@ -1,5 +1,5 @@
-// One cell on its ranks, as a state machine: what each rank is at, when the cell may run, when it is over, and how it
-// ended. Pure: messages in, state out. Who sends what when is cell_runner.h.
+// Follows one cell on its ranks, as a state machine: what each rank is at, when the cell may run, when it is over, and
+// how it ended. Pure: messages in, state out. Who sends what when is cell_runner.h.
 //
 //   rank:  loading ─→ loaded ─→ running ⇄ waiting ─→ left          dead from anywhere
 //                └──→ refused
@@ -33,31 +33,31 @@ class CellRun {
   void waiting(int rank, const protocol::Waiting& message);
   void done(int rank, const protocol::Done& message);
   void dead(int rank, const protocol::CellError& error);
-  /// From now on ranks that end as interrupted or aborted do so because of the time limit.
+  /// Makes ranks that end as interrupted or aborted from now on do so because of the time limit.
   void timed_out() { timed_out_ = true; }
 
-  /// From now on ranks that end as interrupted do so because they kept others waiting: the cell is aborted.
+  /// Makes ranks that end as interrupted from now on do so because they kept others waiting: the cell is aborted.
   void stalled() { stalled_ = true; }
 
   RankSet in(Phase phase) const;
-  /// Ranks that will still say something: loading, running, waiting.
+  /// Returns ranks that will still say something: loading, running, waiting.
   RankSet active() const;
   bool load_answered() const { return in(Phase::loading).empty(); }
   bool may_run() const { return in(Phase::loaded) == ranks_; }
   bool over() const { return active().empty(); }
-  /// Nobody can go on: all that are left in the cell wait for ranks that are not coming.
+  /// Whether nobody can go on: all that are left in the cell wait for ranks that are not coming.
   bool stuck() const { return !over() && in(Phase::waiting) == active(); }
 
-  /// What has gone wrong first; none while nothing has.
+  /// Returns what has gone wrong first; none while nothing has.
   std::optional<CellStatus> first_cause() const { return first_cause_; }
-  /// The root cause's: ok, error, interrupted, aborted, timeout or dead. The first cause that was reported decides.
+  /// Returns the root cause's: ok, error, interrupted, aborted, timeout or dead. The first cause reported decides.
   CellStatus status() const;
   std::map<int, CellStatus> rank_status() const;
   std::map<int, double> run_ms() const;
   std::map<int, int64_t> steps_done() const;
   std::map<int, protocol::CellError> errors() const;
   const std::map<int, protocol::Waiting>& waits() const { return waits_; }
-  /// Why ranks could not load it: message → ranks.
+  /// Says why ranks could not load it: message → ranks.
   std::map<std::string, RankSet> refusals() const;
 
  private:

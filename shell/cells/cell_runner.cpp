@@ -53,7 +53,7 @@ void CellRunner::end_open_loops() {
 
 bool CellRunner::is_idle() const { return !cells_.served() && preparation_.phase() == CellPreparation::Phase::idle; }
 
-/// Of the cell that is prepared or served; 0: none.
+/// Returns that of the cell that is prepared or served; 0: none.
 int64_t CellRunner::number_at_hand() const {
   if (const OpenCell* cell = cells_.served()) return cell->run.number();
   return is_idle() ? 0 : preparation_.number();
@@ -192,7 +192,7 @@ void CellRunner::emit_errors(const OpenCell& cell) {
                                           services_.options.cell_timeout_s)});
 }
 
-/// Whether the collectives of the ranks are still in step after the cell.
+/// Compares whether the collectives of the ranks are still in step after the cell.
 void CellRunner::compare_progress(const CellRun& run) {
   for (const auto& [rank, status] : run.rank_status())
     if (status == CellStatus::interrupted || status == CellStatus::aborted || status == CellStatus::timeout)
@@ -395,7 +395,7 @@ void CellRunner::died(int rank, const protocol::CellError& error) {
   close_if_over(*cell);
 }
 
-/// `from`: the rank that found it; -1 for the session itself.
+/// `from` is the rank that found it; -1 for the session itself.
 void CellRunner::add_finding(Finding finding, int64_t number, int from) {
   finding.cell = number > 0 ? std::optional(number) : std::nullopt;
   const OpenCell* cell = cells_.with(from);

@@ -40,16 +40,16 @@ class CellRunner {
              const SessionOptions& options, std::function<void(Event)> emit);
   ~CellRunner();
 
-  /// Before the session ends: loops over progress() of open cells get their end.
+  /// Gives loops over progress() of open cells their end, before the session ends.
   void end_open_loops();
 
   /// Compiles and runs. What goes wrong is emitted as events. `over` is asked after each run of the object, with the
-  /// time that each rank took: true ends (one run: leave it out). All ranks run equally often.
+  /// time that each rank took, and returns whether to end (without it there is one run). All ranks run equally often.
   using OverAfter = std::function<bool(const std::map<int, double>& run_ms)>;
   CodeResult run(const CellRequest& request, const OverAfter& over = nullptr);
   CodeResult run_builtin(const protocol::Function& function, const RankSet& ranks, int64_t number);
 
-  /// Ranks that are in a cell which has been left open, and which cell.
+  /// Return the ranks that are in a cell which has been left open, and that cell.
   RankSet busy() const { return cells_.busy(); }
   int64_t cell_of(int rank) const { return cells_.cell_of(rank); }  // 0: none
   std::string wait_of(int rank) const {
@@ -64,12 +64,12 @@ class CellRunner {
   void interrupt(const RankSet& ranks) { stopper_.interrupt(ranks); }
   /// Frees `ranks` from collectives, and waits for those that are in one.
   void abort(const RankSet& ranks, const std::string& reason);
-  /// What every rank does now, seen from each open cell; one picture where there is none.
+  /// Returns what every rank does now, seen from each open cell; one picture where there is none.
   std::vector<inspect::HangPicture> hang_pictures();
-  /// Ctrl-C, from the loop: stops what run() does, except for a compile, which the caller cancels. A second one offers
-  /// to end the ranks that did not come back, a third ends them.
+  /// Stops, at Ctrl-C, what run() does, except for a compile, which the caller cancels. A second one offers to end the
+  /// ranks that did not come back, a third ends them. Called from the loop.
   void user_interrupt();
-  /// The program ends: stops what run() does. Ranks that do not come back within seconds are ended.
+  /// Stops what run() does, since the program ends. Ranks that do not come back within seconds are ended.
   void leave();
 
   /// From the rank group.
@@ -78,15 +78,15 @@ class CellRunner {
   void died(int rank, const protocol::CellError& error);
   void store_ended(const std::string& how) { connections_.store_ended(how); }
 
-  /// What the cell that is prepared or served is at, from the collective logs: no rank is asked. Nothing where none is.
+  /// Returns what the cell that is prepared or served is at, from the collective logs; nothing where none is.
   std::optional<ActivityEvent> activity() const;
 
   const std::vector<Finding>& findings() const { return findings_.all(); }  // since begin_cell()
-  /// A new cell, which may have several parts, begins: forgets findings and what came before an interrupt.
+  /// Begins a new cell, which may have several parts: forgets findings and what came before an interrupt.
   void begin_cell();
-  /// What had gone wrong when the user interrupted the cell; nothing where that has not happened since begin_cell().
+  /// Returns what had gone wrong when the user interrupted; nothing where that has not happened since begin_cell().
   const std::optional<BeforeInterrupt>& before_interrupt() const { return before_interrupt_; }
-  /// In a terminal: what the deaths since the last time mean for the next cell.
+  /// Says in a terminal what the deaths since the last time mean for the next cell.
   void advise_after_deaths() { deaths_.advise(); }
 
  private:

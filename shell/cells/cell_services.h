@@ -1,4 +1,4 @@
-// What the parts of the cell runner work with: the loop, the processes, and the way to the front end.
+// The parts of the cell runner work with these: the loop, the processes, and the way to the front end.
 #pragma once
 #include <functional>
 #include <string>

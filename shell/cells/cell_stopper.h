@@ -12,14 +12,14 @@ class CellStopper {
  public:
   CellStopper(const CellServices& services, OpenCells& cells);
 
-  /// A new cell is prepared: what the user asked for before does not concern it, unless the program ends.
+  /// Begins a new cell: what the user asked for before does not concern it, unless the program ends.
   void begin();
   /// Whether the user has interrupted the cell that is prepared or served.
   bool is_interrupted() const { return is_interrupted_; }
 
-  /// The served cell runs from now on: --cell-timeout begins, and an interrupt that came while it was prepared is sent.
+  /// Runs the served cell: --cell-timeout begins, and an interrupt that came while it was prepared is sent.
   void start();
-  /// The cell is not served any more: nothing of this is done.
+  /// Ends all of this, since the cell is not served any more.
   void stop();
   /// Whether the user wants the prompt back, and ranks of a job have not come out of the cell.
   bool gives_up() const { return gives_up_; }
@@ -28,10 +28,10 @@ class CellStopper {
 
   /// Interrupts all cells of `ranks`.
   void interrupt(const RankSet& ranks);
-  /// Ctrl-C: interrupts the served cell; a second one offers to end the ranks that did not come back, a third ends
+  /// Interrupts the served cell at Ctrl-C; a second one offers to end the ranks that did not come back, a third ends
   /// them (UserStop says when these count).
   void user_interrupt();
-  /// The program ends: interrupts the served cell, and ends ranks that do not come back within seconds.
+  /// Interrupts the served cell, since the program ends, and ends ranks that do not come back within seconds.
   void leave();
   /// Ends the ranks of the served cell that are still in it after a while: an interrupt and an abort have been sent.
   void end_what_stays();

@@ -1,5 +1,5 @@
-// What people hear of ranks that have died: at once that they are gone; why, with the errors of the cell or earlier
-// where the others run on; and between cells what the deaths mean for the next one.
+// Tells people of ranks that have died: at once that they are gone; why, with the errors of the cell or earlier where
+// the others run on; and between cells what the deaths mean for the next one.
 #pragma once
 #include <string>
 
@@ -14,14 +14,14 @@ class DeathReports {
   DeathReports(const CellServices& services, OpenCells& cells)
       : services_(services), cells_(cells), deadline_(services.loop) {}
 
-  /// A rank has died; `where` as " in cell 7".
+  /// Reports that a rank has died; `where` is of the form " in cell 7".
   void died(int rank, const protocol::CellError& error, const std::string& where);
-  /// Why it died, where no cell will report that; `where` as " while no cell ran on it".
+  /// Reports why it died, where no cell will; `where` is of the form " while no cell ran on it".
   void explain(int rank, const protocol::CellError& error, const std::string& where);
-  /// Ranks of an open cell have died, which will report it when it ends. Where the others run on for a while, it is
-  /// reported earlier.
+  /// Leaves the report on ranks of an open cell to its end. Where the others run on for a while, it is reported
+  /// earlier.
   void explain_later();
-  /// In a terminal: what the deaths since the last time mean for the next cell, and what can be done.
+  /// Says in a terminal what the deaths since the last time mean for the next cell, and what can be done.
   void advise();
 
  private:

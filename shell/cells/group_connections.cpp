@@ -21,7 +21,7 @@ void GroupConnections::enter(Phase to) {
   phase_ = to;
 }
 
-/// Step that is lost while the ranks connect shows in their answers, or in the ranks that live then.
+/// A step that is lost while the ranks connect shows in their answers, or in the ranks that live then.
 void GroupConnections::lose_step() {
   // Groups of a job are its own: the user has to correct what is out of step there.
   if (phase_ == Phase::in_step && services_.workers.owns_processes()) enter(Phase::out_of_step);
@@ -100,7 +100,7 @@ void GroupConnections::store_ended(const std::string& how) {
   end_new_groups();
 }
 
-/// A new group connects through the store: ranks that wait there for others are interrupted, with the reason.
+/// Interrupts ranks that wait in the store for others, with the reason: a new group connects through the store.
 void GroupConnections::end_new_groups() {
   for (OpenCell& cell : cells_.all()) {
     const RankSet inside = cell.run.active() & in_new_group_;

@@ -1,5 +1,5 @@
-// The connections among the ranks: whether their collectives are in step, and what connects them again where they are
-// not. The store's process makes all connections, so without it there are no new ones.
+// Keeps the connections among the ranks: whether their collectives are in step, and what connects them again where they
+// are not. The store's process makes all connections, so without it there are no new ones.
 //
 //   in_step ─→ out_of_step ─→ connecting ─→ in_step
 //                   ↑             └─→ out_of_step, where it failed: the next cell tries again
@@ -21,17 +21,17 @@ class GroupConnections {
   GroupConnections(const CellServices& services, OpenCells& cells) : services_(services), cells_(cells) {}
 
   Phase phase() const { return phase_; }
-  /// The collectives of the ranks are not in step any more.
+  /// Notes that the collectives of the ranks are not in step any more.
   void lose_step();
-  /// Before a cell: connects all live ranks again where they are out of step and none is in a cell. Serves until they
-  /// have answered, or `interrupted` is true. True: they are connected afresh.
+  /// Connects all live ranks again, before a cell, where they are out of step and none is in a cell. Serves until they
+  /// have answered, or `interrupted` is true. Returns whether they are connected afresh.
   bool connect_if_needed(const std::function<bool()>& interrupted);
   void answered(int rank, const protocol::Regrouped& message);
 
-  /// `rank` has waited for others in dist::new_group for a while.
+  /// Notes that `rank` has waited for others in dist::new_group for a while.
   void waits_in_new_group(int rank);
   void left(int rank) { in_new_group_.erase(rank); }
-  /// The store's process is gone; `how` it ended, in words.
+  /// Notes that the store's process is gone; `how` it ended, in words.
   void store_ended(const std::string& how);
 
  private:

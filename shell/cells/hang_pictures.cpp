@@ -46,7 +46,7 @@ void take_answer(RankPicture& rank, int64_t cell, const nlohmann::json& answer) 
     if (wait.where.empty() && rank.activity == FindingKind::collective) wait.where = rank.where;
 }
 
-/// What NCCL says on a rank. Evidence that can't be read is named, and the logs are judged without it.
+/// Takes what NCCL says on a rank. Evidence that can't be read is named, and the logs are judged without it.
 void take_evidence(HangPicture& picture, int rank, const nlohmann::json& answer) {
   const auto evidence = answer.find("evidence");
   if (evidence == answer.end() || !evidence->is_object()) return;
@@ -69,7 +69,7 @@ void take_evidence(HangPicture& picture, int rank, const nlohmann::json& answer)
     picture.unread.push_back(*problem);
 }
 
-/// What a rank has reported itself (Waiting) decides, also where its log shows other collectives in flight.
+/// Takes what a rank has reported itself (Waiting): it decides, also where the log shows other collectives in flight.
 void take_waiting(RankPicture& rank, const protocol::Waiting& message) {
   const auto is_meant = [&](const inspect::RankWait& wait) {
     return wait.call.group == message.op.group && wait.call.seq == message.op.seq && !wait.call.point_to_point;
@@ -112,7 +112,7 @@ protocol::question::Hang HangPictures::question() const {
   return question;
 }
 
-/// The line of the last call of each dead rank, as the answers name it.
+/// Returns the line of the last call of each dead rank, as the answers name it.
 std::map<int, std::string> HangPictures::lines_of_dead(const std::map<int, nlohmann::json>& answers) const {
   std::map<int, std::string> result;
   if (answers.empty()) return result;

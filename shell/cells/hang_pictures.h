@@ -1,4 +1,4 @@
-// What all ranks do at a moment, put together for inspectors/hang: from the collective logs, which outlive the ranks;
+// Puts together for inspectors/hang what all ranks do at a moment: from the collective logs, which outlive the ranks;
 // from what is known of the open cells; and from the answers of the ranks' I/O threads, where they were asked for
 // stacks and lines of code.
 #pragma once
@@ -26,14 +26,14 @@ class HangPictures {
   inspect::HangPicture picture(const CellRun* run, const std::map<int, nlohmann::json>& answers,
                                size_t recent = inspect::kRecentRecords) const;
 
-  /// Numbers in the log of the collectives that each live rank is in.
+  /// Returns the numbers in the log of the collectives that each live rank is in.
   std::map<int, std::set<uint64_t>> entries_in_flight() const;
-  /// The collectives that a rank is in, or has begun, in the cell `id`, oldest first, from its log.
+  /// Returns the collectives that a rank is in, or has begun, in the cell `id`, oldest first, from its log.
   std::vector<inspect::RankWait> waits_of(int rank, int64_t id) const;
-  /// Of `ranks`, those whose logs say that they are in no collective.
+  /// Returns those of `ranks` whose logs say that they are in no collective.
   RankSet outside_collectives(const RankSet& ranks) const;
 
-  /// How far a rank is in its collectives: the number of the newest, and of those that it is in.
+  /// Says how far a rank is in its collectives: the number of the newest, and of those that it is in.
   struct Progress {
     uint64_t newest = 0;
     std::set<uint64_t> in_flight;

@@ -32,7 +32,7 @@ constexpr milliseconds kPatientLimit{2000};
 constexpr milliseconds kReportWait{2000};
 constexpr milliseconds kFirstAgain{100}, kLastAgain{400};
 constexpr size_t kFewRecords = 8;
-// Long waits, until a straggler is looked for; then twice as many each time, and once more when the cell ends.
+// After so many long waits a straggler is looked for; then after twice as many, and once more when the cell ends.
 constexpr int kFirstStraggler = 20;
 
 }  // namespace
@@ -140,7 +140,7 @@ void HangReporter::look_at_logs_soon() {
   if (!logs_.is_set()) logs_.set_after(kLogsLater, [this] { look_at_logs(); });
 }
 
-/// The logs alone: is a hang possible at all?
+/// Asks the logs alone whether a hang is possible at all.
 void HangReporter::look_at_logs() {
   for (const CellRun* run : cells_.runs()) {
     const auto analysis = inspect::analyse_hang(pictures_.picture(run, {}, kFewRecords));
@@ -151,7 +151,7 @@ void HangReporter::look_at_logs() {
   }
 }
 
-/// A cell is over. Where a rank died, or closed a group, the others may have left the cell before a look saw them wait.
+/// Looks at a cell that is over. If a rank died or closed a group, others may have left before a look saw them wait.
 void HangReporter::look_back(const CellRun& run) {
   if (long_waits_.contains(run.id())) look_at_straggler(run);
   const auto errors = run.errors();
@@ -289,7 +289,7 @@ void HangReporter::arm_time_limit() {
     limit_.set_after(milliseconds(static_cast<int64_t>(limit_s * 1000)), [this] { time_limit(); });
 }
 
-/// No output, and no rank further in its collectives than at the last look: after that many seconds it is a hang.
+/// It is a hang if for so many seconds there is no output, and no rank is further in its collectives.
 void HangReporter::time_limit() {
   const OpenCell* cell = cells_.served();
   if (!cell) return;

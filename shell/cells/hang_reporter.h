@@ -27,7 +27,7 @@ namespace lockstep::shell {
 
 class HangReporter {
  public:
-  /// What it needs of the cell runner.
+  /// The reporter needs these of the cell runner.
   struct Host {
     std::function<void(Finding finding, int64_t number)> add_finding;
     std::function<void(const RankSet& ranks)> interrupt;
@@ -37,21 +37,21 @@ class HangReporter {
   HangReporter(const CellServices& services, OpenCells& cells, Host host);
 
   // ---- What happens ------------------------------------------------------------------------------------------------
-  /// A cell has been sent to its ranks, and is served until cell_is_left().
+  /// Begins with a cell that has been sent to its ranks, and is served until cell_is_left().
   void cell_is_served();
   void cell_is_left();
   void cell_is_over(int64_t cell);
-  /// A rank has left its cell.
+  /// Notes that a rank has left its cell.
   void left(int rank, CellStatus how);
-  /// A rank has entered so many collectives of each group.
+  /// Notes that a rank has entered so many collectives of each group.
   void entered(int rank, const std::map<std::string, int64_t>& collectives) { departures_.entered(rank, collectives); }
   void waiting(CellRun& run, int rank, const protocol::Waiting& message);
-  /// A rank of the cell has waited in a collective for a while.
+  /// Notes that a rank of the cell has waited in a collective for a while.
   void long_wait(const CellRun& run);
   void output_came() { output_came_ = true; }
-  /// False where the question was none of this class.
+  /// Returns false where the question was none of this class.
   bool reply(int rank, const protocol::Reply& reply);
-  /// The ranks are connected afresh.
+  /// Notes that the ranks are connected afresh.
   void regrouped(const RankSet& ranks);
   void died(int rank) { departures_.died(rank); }
 

@@ -1,6 +1,6 @@
-// The cells that are not over, oldest first. At most one of them is served, which means that the runner waits for it.
-// The others were left open in a terminal: their last ranks wait for ranks that will not come, and cells on those may
-// still join them.
+// Holds the cells that are not over, oldest first. At most one of them is served, which means that the runner waits for
+// it. The others were left open in a terminal: their last ranks wait for ranks that will not come, and cells on those
+// may still join them.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -26,9 +26,9 @@ struct OpenCell {
 
 class OpenCells {
  public:
-  /// The compiler's and the workers' name of a new cell, which people call `number`.
+  /// Returns the compiler's and the workers' name of a new cell, which people call `number`.
   int64_t new_id(int64_t number);
-  /// A new cell, which is served from now on. It stays where it is until close().
+  /// Opens a new cell, which is served from now on. It stays where it is until close().
   OpenCell& open(int64_t id, const CellRequest& request, bool has_objects);
   void stop_serving() { served_ = nullptr; }
   void close(const OpenCell& cell);
@@ -37,22 +37,22 @@ class OpenCells {
   std::vector<CellRun*> runs();
   OpenCell* served() const { return served_; }  // null where none is
 
-  /// The cell that `rank` has not left; null where it is in none.
+  /// Returns the cell that `rank` has not left; null where it is in none.
   OpenCell* with(int rank);
-  /// The same, where it is the cell `id`.
+  /// Returns the same, where it is the cell `id`.
   OpenCell* with(int rank, int64_t id);
-  /// `rank` has left the cell `id`.
+  /// Notes that `rank` has left the cell `id`.
   void left(int rank, int64_t id) { last_[rank] = id; }
-  /// The cell that output of `rank` belongs to: the one that it is in, or the last that it was in.
+  /// Returns the cell that output of `rank` belongs to: the one that it is in, or the last that it was in.
   int64_t id_of_output(int rank);
 
-  /// Ranks that are in a cell.
+  /// Returns ranks that are in a cell.
   RankSet busy() const;
-  /// The number of the cell that `rank` is in; 0: none.
+  /// Returns the number of the cell that `rank` is in; 0: none.
   int64_t cell_of(int rank) const;
-  /// "all_reduce #12 of cell 7, line 3"; empty: the rank waits for nobody.
+  /// Returns "all_reduce #12 of cell 7, line 3"; empty: the rank waits for nobody.
   std::string wait_of(int rank) const;
-  /// The number of the cell `id`.
+  /// Returns the number of the cell `id`.
   int64_t number_of(int64_t id) const;
 
  private:

@@ -1,4 +1,4 @@
-// Which ranks have left a cell, and having entered which collectives: reported to the ranks that are still in one
+// Reports to the ranks that are still in a cell which ranks have left it, and having entered which collectives
 // (PeerDone). What a rank has entered when it leaves is all that it will enter, so a rank that waits for more of it
 // answers with Waiting.
 #pragma once
@@ -20,12 +20,12 @@ class PeerDepartures {
   PeerDepartures(const CellServices& services, OpenCells& cells, std::function<void()> reported)
       : services_(services), cells_(cells), reported_(std::move(reported)), deadline_(services.loop) {}
 
-  /// `rank` has entered so many collectives of each group.
+  /// Notes that `rank` has entered so many collectives of each group.
   void entered(int rank, const std::map<std::string, int64_t>& collectives) { entered_[rank] = collectives; }
   const std::map<std::string, int64_t>& entered_by(int rank) { return entered_[rank]; }
   void left(int rank, CellStatus how);
   void died(int rank) { dead_.insert(rank); }
-  /// `ranks` are connected afresh: they count from the beginning, and dead ranks are in no group any more.
+  /// Notes that `ranks` are connected afresh: they count from the beginning, and dead ranks are in no group any more.
   void regrouped(const RankSet& ranks);
   void cell_is_over(int64_t cell);
 

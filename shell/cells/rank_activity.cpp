@@ -9,7 +9,7 @@ namespace {
 
 using Part = ActivityEvent::Part;
 
-/// The oldest collective that the rank sits in; else the oldest that it has begun and does not wait for yet.
+/// Takes the oldest collective that the rank sits in; else the oldest that it has begun and does not wait for yet.
 Part part_of(const std::vector<inspect::RankWait>& waits, int64_t now_ns) {
   if (waits.empty()) return {.ranks = {}, .state = "running"};
   auto wait = std::find_if(waits.begin(), waits.end(), [](const auto& each) { return !each.call.async; });

@@ -1,4 +1,4 @@
-// What the ranks of a cell are at, from their collective logs: a display may ask again and again, no rank notices.
+// Reads from their collective logs what the ranks of a cell are at: a display may ask again and again, no rank notices.
 #pragma once
 #include <vector>
 

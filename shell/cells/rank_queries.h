@@ -1,4 +1,4 @@
-// Questions to the I/O threads of ranks, and their answers.
+// Asks the I/O threads of ranks.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -17,7 +17,7 @@ class RankQueries {
   /// answer are missing from the result.
   std::map<int, nlohmann::json> ask(const RankSet& ranks, const protocol::Question& question,
                                     std::chrono::milliseconds limit);
-  /// An answer; one to a question that ask() does not wait for any more is dropped.
+  /// Takes an answer; one to a question that ask() does not wait for any more is dropped.
   void answered(int rank, protocol::Reply reply);
 
  private:

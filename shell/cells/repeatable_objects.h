@@ -1,5 +1,5 @@
-// The same text again needs no compiler where nothing has been defined since: what was compiled for it is loaded
-// already, and runs once more.
+// Lets the same text run again without the compiler where nothing has been defined since: what was compiled for it is
+// loaded already, and runs once more.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -20,14 +20,14 @@ struct CellObject {
 
 class RepeatableObjects {
  public:
-  /// `object` is loaded on the request's ranks, and may run again.
+  /// Notes that `object` is loaded on the request's ranks, and may run again.
   void remember(const CellRequest& request, const CellObject& object);
-  /// `definitions`: how many there have been in the session; one more, and what is known is forgotten.
+  /// `definitions` says how many there have been in the session; one more, and what is known is forgotten.
   std::optional<CellObject> find(const CellRequest& request, int64_t definitions);
   void forget() { objects_.clear(); }
 
  private:
-  /// What decides what a text compiles to, besides the definitions so far.
+  /// Besides the definitions so far, this decides what a text compiles to.
   using Source = std::tuple<std::string, RankSet, int, bool, std::string>;
   static Source source_of(const CellRequest& request);
 

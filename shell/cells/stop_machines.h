@@ -1,5 +1,5 @@
-// What is done, one step after the other, to get ranks out of a cell: when the user wants it, and when a time limit has
-// passed. Pure: requests and deadlines in, the next step out. cell_stopper.h does what the steps name.
+// Decides what is done, one step after the other, to get ranks out of a cell: when the user wants it, and when a time
+// limit has passed. Pure: requests and deadlines in, the next step out. cell_stopper.h does what the steps name.
 //
 //   user:   none ──→ interrupted ──→ offered ──→ ended        one Ctrl-C each; people are reminded of the next. A key
 //           that is held down is one Ctrl-C, and the offer stands for a while before it can be taken
@@ -19,24 +19,24 @@ enum class StopStep {
   end  // kill the ranks
 };
 
-/// Ctrl-C, pressed again and again.
+/// Counts Ctrl-C, pressed again and again.
 class UserStop {
  public:
   enum class Phase { none, interrupted, offered, ended };
   using Clock = std::chrono::steady_clock;
   /// A Ctrl-C that follows the one before it sooner is the same key, held down.
   static constexpr std::chrono::milliseconds kRepeat{250};
-  /// How long the offer to end ranks has to be on the screen before it can be taken.
+  /// The offer to end ranks has to be on the screen so long before it can be taken.
   static constexpr std::chrono::milliseconds kReading{1000};
-  /// How long ranks may take to come back from an interrupt until people are reminded.
+  /// Ranks may take so long to come back from an interrupt until people are reminded.
   static constexpr std::chrono::milliseconds kPatience{2000};
 
   Phase phase() const { return phase_; }
-  /// A new cell begins.
+  /// Begins a new cell.
   void begin() { *this = {}; }
-  /// Ctrl-C.
+  /// Takes a Ctrl-C.
   StopStep requested(Clock::time_point now);
-  /// kPatience has passed since the interrupt.
+  /// Called when kPatience has passed since the interrupt.
   StopStep patience_is_over() const;
 
  private:
@@ -44,19 +44,19 @@ class UserStop {
   std::optional<Clock::time_point> pressed_, offered_;
 };
 
-/// A limit on the time of a cell.
+/// Limits the time of a cell.
 class LimitStop {
  public:
   enum class Phase { none, interrupted, aborted, ended };
 
   Phase phase() const { return phase_; }
-  /// A new cell begins.
+  /// Begins a new cell.
   void begin() { phase_ = Phase::none; }
-  /// The limit, or the time of the step before, has passed.
+  /// Called when the limit, or the time of the step before, has passed.
   StopStep time_is_over();
-  /// An interrupt and an abort have been sent by others: the step that comes next is the end.
+  /// Makes the end the next step: an interrupt and an abort have been sent by others.
   void skip_to_end() { phase_ = Phase::aborted; }
-  /// How long ranks may take to leave the cell until the next step; nothing before the first step and after the last.
+  /// Returns how long ranks may take until the next step; nothing before the first step and after the last.
   std::optional<std::chrono::milliseconds> patience() const;
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 Range with_width(Range range) {
   if (range.is_empty) return {.low = 0, .high = 1, .is_empty = true};
-  // Numbers so far apart that their difference is none.
+  // The numbers are so far apart that their difference is none.
   if (!std::isfinite(range.high - range.low)) return {.low = -1e300, .high = 1e300, .is_empty = false};
   if (range.high > range.low) return range;
   const double margin = range.low == 0 ? 1 : std::abs(range.low) / 2;
@@ -107,7 +107,7 @@ std::optional<Chart> joined(const std::vector<RankChart>& charts, const RankSet&
       else
         entries.push_back({series, each.ranks});
     }
-  // Series of one name beside one another, in the order in which they came first.
+  // Series of one name stand beside one another, in the order in which they came first.
   std::vector<std::string> names;
   for (const Entry& entry : entries)
     if (std::find(names.begin(), names.end(), entry.series.name) == names.end()) names.push_back(entry.series.name);

@@ -1,4 +1,4 @@
-// What all drawings of a chart share: the range of its numbers, ticks at round numbers, and several ranks' charts as
+// All drawings of a chart share these: the range of its numbers, ticks at round numbers, and several ranks' charts as
 // one.
 #pragma once
 #include <algorithm>
@@ -16,25 +16,25 @@ struct Range {
   bool is_empty = true;  // no finite number is in it
   /// Takes a number in; NaN and Inf are left out.
   void take(double value);
-  /// 0 to 1 of a number within; the nearer of the two of one outside.
+  /// Returns 0 to 1 for a number within, and the nearer of the two for one outside.
   double part_of(double value) const { return std::clamp((value - low) / (high - low), 0.0, 1.0); }
 };
 
-/// Of what is drawn; never without width. Bars and spans begin at 0.
+/// These are of what is drawn, and never without width. Bars and spans begin at 0.
 Range x_range(const Chart& chart);  // of lines
 Range y_range(const Chart& chart);
 
-/// Round numbers within the range, some `count` of them.
+/// Returns round numbers within the range, some `count` of them.
 std::vector<double> ticks(const Range& range, int count);
-/// Few digits; units as they come: 0.25, 1e-05, 12,000 is 12000.
+/// Writes few digits; units as they come: 0.25, 1e-05, 12,000 is 12000.
 std::string number_text(double value);
 
 struct RankChart {
   RankSet ranks;
   Chart chart;
 };
-/// One chart of all: each series once where all of `all` have it equal, else once for each set of ranks with its ranks
-/// in the name. Charts that differ in their kind or categories can't be joined: the result is empty.
+/// Makes one chart of all: each series once where all of `all` have it equal, else once for each set of ranks with its
+/// ranks in the name. Charts that differ in their kind or categories can't be joined: the result is empty.
 std::optional<Chart> joined(const std::vector<RankChart>& charts, const RankSet& all);
 
 }  // namespace lockstep::shell

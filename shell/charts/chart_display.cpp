@@ -88,7 +88,7 @@ class Svg {
   std::string body_;
 };
 
-/// Below `top`; returns where it ends.
+/// Draws below `top`; returns where it ends.
 double svg_legend(Svg& svg, const Chart& chart, double left, double top) {
   if (chart.series.empty() || (chart.series.size() == 1 && chart.series[0].name.empty())) return top;
   double x = left;

@@ -1,4 +1,4 @@
-// A chart as notebooks draw it: a specification of Vega-Lite, whose data stand in it, and SVG for what has no Vega-Lite.
+// Draws a chart for notebooks: a specification of Vega-Lite with its data, and SVG for what has no Vega-Lite.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,8 +7,7 @@
 
 namespace lockstep::shell {
 
-/// The version that JupyterLab 4 draws by itself: Vega-Lite 5. It shows version 6 as text (tests/shell/jupyter has the
-/// test).
+/// JupyterLab 4 draws Vega-Lite 5 by itself. It shows version 6 as text (tests/shell/jupyter has the test).
 inline constexpr const char* kVegaLiteMime = "application/vnd.vegalite.v5+json";
 
 /// Colours can be seen on light and on dark pages.

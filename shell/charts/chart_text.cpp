@@ -16,7 +16,7 @@ constexpr int kRows = 10;  // of a chart of lines
 constexpr int kNarrowest = 20;
 constexpr size_t kMostCategories = 40;  // rows of bars; the rest is counted
 
-/// What tells series apart where there are no colours.
+/// Returns what tells series apart where there are no colours.
 const char* marker(size_t series, const Screen& screen) {
   static constexpr std::array<const char*, 8> kUnicode = {"●", "○", "■", "□", "▲", "△", "◆", "◇"};
   static constexpr std::array<const char*, 8> kAscii = {"*", "o", "+", "x", "#", "@", "%", "&"};
@@ -38,7 +38,7 @@ std::string at_left(std::string_view text, int width) {
 
 std::string utf8_of(uint32_t code) { return to_utf8(std::wstring(1, static_cast<wchar_t>(code))); }
 
-/// A field of dots, `across` × `down` for each character: 2 × 4 in Braille, else one marker.
+/// Is a field of dots, `across` × `down` for each character: 2 × 4 in Braille, else one marker.
 class Canvas {
  public:
   Canvas(int columns, const Screen& screen, bool in_dots)
@@ -149,7 +149,7 @@ std::string lines_text(const Chart& chart, const Screen& screen, int columns) {
          legend(chart, screen, in_colours);
 }
 
-/// A bar from one part of the width to another, in eighths of a character where there are such.
+/// Draws a bar from one part of the width to another, in eighths of a character where there are such.
 std::string bar_text(double from, double to, int wide, const Screen& screen, const char* full) {
   const int begin = static_cast<int>(std::lround(std::clamp(from, 0.0, 1.0) * wide));
   if (!screen.unicode || full[0] != '\0') {

@@ -1,4 +1,4 @@
-// A chart in text: lines in Braille dots, bars in blocks, and plain ASCII where the screen has nothing else.
+// Draws a chart in text: lines in Braille dots, bars in blocks, and plain ASCII where the screen has nothing else.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace lockstep::shell {
 
-/// Title, chart, axes and legend, each line with its end. `columns`: its width at most (20 at least is used).
+/// Returns title, chart, axes and legend, each line with its end. `columns` is the largest width (at least 20).
 std::string chart_text(const Chart& chart, const Screen& screen, int columns = 72);
 
 }  // namespace lockstep::shell

@@ -1,4 +1,4 @@
-// `lockstep attach [JOB]`: a prompt over a Python job of the same user, whose ranks have come to lockstep.breakpoint().
+// `lockstep attach [JOB]` is a prompt over a Python job of the same user, whose ranks are in lockstep.breakpoint().
 #include <memory>
 
 #include "protocol/error.h"

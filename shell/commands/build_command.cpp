@@ -1,4 +1,4 @@
-// `lockstep build SCRIPT… -o FILE`: compiles the cells of session scripts ahead, so that `lockstep run FILE` needs no
+// `lockstep build SCRIPT… -o FILE` compiles the cells of session scripts ahead, so that `lockstep run FILE` needs no
 // compiler. The scripts run through a session in which no cell runs (shell/processes/rehearsal.h), and what it asks the
 // compiler is recorded (shell/built/recording.h); then once more for each early end that is expected and that later cells
 // depend on.
@@ -37,7 +37,7 @@ struct BuildOptions {
   SessionOptions session;
 };
 
-/// What a rehearsal reports: the errors of the cell at hand, and how many ranks there were.
+/// Collects what a rehearsal reports: the errors of the cell at hand, and how many ranks there were.
 class Report : public EventSink {
  public:
   explicit Report(Renderer* progress) : progress_(progress) {}

@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a signal asks the command to do: the compiler ends, the session's folder goes, and then the command.
+/// A signal asks the command for this: the compiler ends, the session's folder goes, and then the command.
 class Stop {
  public:
   int fd() const { return wake_.get(); }
@@ -43,7 +43,7 @@ class Stop {
 };
 Stop stop;
 
-/// One script on its way through a compiler of its own.
+/// Is one script on its way through a compiler of its own.
 class ScriptCheck {
  public:
   ScriptCheck(std::string name, const CheckOptions& options, Renderer& renderer)
@@ -65,7 +65,7 @@ class ScriptCheck {
   ScriptCheck(const ScriptCheck&) = delete;
   ScriptCheck& operator=(const ScriptCheck&) = delete;
 
-  /// How many cells do not compile.
+  /// Returns how many cells do not compile.
   int run(const std::vector<ScriptCell>& cells) {
     int failed = 0;
     for (const ScriptCell& cell : cells) {
@@ -111,7 +111,7 @@ class ScriptCheck {
     }
   }
 
-  /// Line magics that change what later cells are compiled for, and those that have C++ behind them.
+  /// Follows line magics that change what later cells are compiled for, and those that have C++ behind them.
   void follow(const MagicUse& magic, const RankSet& ranks, std::vector<Event>& problems) {
     const int size = static_cast<int>(ranks_.size());
     if (magic.name == "rank") {
@@ -175,7 +175,7 @@ class ScriptCheck {
                                     .message = compiled ? compiled->rendered : "the compiler gave no answer\n"});
       return;
     }
-    // As if it had run to its end everywhere: later cells see its names.
+    // It counts as if it had run to its end everywhere: later cells see its names.
     protocol::Settle settle{.cell = request.cell, .loaded = true, .steps_done = {}};
     for (const protocol::CompiledObject& object : compiled->objects)
       for (const int rank : object.ranks) settle.steps_done[rank] = static_cast<int64_t>(object.steps.size());

@@ -29,7 +29,7 @@ using nlohmann::json;
 
 constexpr auto kTimeToEnd = std::chrono::seconds(2);
 
-/// The first of these programs in the folders of PATH; empty: none.
+/// Returns the first of these programs in the folders of PATH; empty: none.
 std::string find_in_path(std::initializer_list<const char*> names) {
   const char* path = std::getenv("PATH");
   for (const char* name : names)
@@ -49,7 +49,7 @@ std::string find_clangd() {
   return found;
 }
 
-/// How cells are compiled, as lockstep-compiler says.
+/// Returns how cells are compiled, as lockstep-compiler says.
 std::vector<std::string> flags_of_cells() {
   Launch launch;
   launch.program = find_program("lockstep-compiler");
@@ -66,7 +66,7 @@ std::vector<std::string> flags_of_cells() {
   return flags;
 }
 
-/// clangd with a pipe to its input, and one from its output or from its messages.
+/// Runs clangd with a pipe to its input, and one from its output or from its messages.
 class ClangdProcess {
  public:
   ClangdProcess(const std::vector<std::string>& command, int captured) {
@@ -93,7 +93,7 @@ class ClangdProcess {
   std::optional<Child> process_;
 };
 
-/// Messages of the Language Server Protocol out of a stream: a header with the length, and JSON.
+/// Reads messages of the Language Server Protocol from a stream: a header with the length, and JSON.
 class MessageReader {
  public:
   /// Reads once. False where the stream has ended.
@@ -175,7 +175,7 @@ int serve(const std::vector<std::string>& command) {
   return clangd.wait();
 }
 
-/// `--check=FILE` of a script: clangd checks a copy of what it would see, and its messages name lines of the script.
+/// Does `--check=FILE` of a script: clangd checks a copy of what it would see, and names lines of the script.
 int check(std::vector<std::string> command, const std::string& file, const std::string& script) {
   const EditorText text(script, MagicRegistry::instance());
   std::string folder = (fs::temp_directory_path() / "lockstep-clangd-XXXXXX").string();

@@ -186,7 +186,7 @@ void ClangdProxy::map_positions(json& value, std::string uri, bool to_file) cons
   }
 }
 
-/// Symbols without the namespaces and functions that translation has added; what is in the former stands for them.
+/// Returns symbols without the namespaces and functions that translation has added; what is in the former stays.
 json ClangdProxy::real_symbols(const json& symbols) const {
   json kept = json::array();
   for (json symbol : symbols) {

@@ -1,6 +1,6 @@
-// Between an editor and clangd: session scripts reach clangd as one C++ file (shell/scripts/editor_text.h), and what
-// clangd answers comes back with the positions of the script. Messages of the Language Server Protocol as JSON, in and
-// out; who calls reads and writes them. Other files pass through unchanged.
+// Stands between an editor and clangd: session scripts reach clangd as one C++ file (shell/scripts/editor_text.h), and
+// what clangd answers comes back with the positions of the script. Messages of the Language Server Protocol are JSON,
+// in and out; who calls reads and writes them. Other files pass through unchanged.
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ namespace lockstep::shell {
 
 class ClangdProxy {
  public:
-  /// `flags`: how cells are compiled, without the compiler's name and the file.
+  /// `flags` say how cells are compiled, without the compiler's name and the file.
   explicit ClangdProxy(std::vector<std::string> flags) : flags_(std::move(flags)) {}
 
   struct Messages {
@@ -38,10 +38,10 @@ class ClangdProxy {
   std::map<std::string, Request> requests_;  // of the editor, by the text of their id
 };
 
-/// "file:///a%20b.cpp" → "/a b.cpp"; empty for what is no file.
+/// Makes "/a b.cpp" of "file:///a%20b.cpp"; empty for what is no file.
 std::string path_of_uri(const std::string& uri);
 
-/// Without the names of namespaces that translation has added.
+/// Takes the names of namespaces that translation has added out.
 std::string without_script_names(std::string text);
 
 }  // namespace lockstep::shell

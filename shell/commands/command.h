@@ -15,14 +15,14 @@ struct Command {
   std::function<std::function<int()>(CLI::App& app)> set_up;
 };
 
-/// What follows `--` on the command line of `lockstep run`: the launcher of a Python job and its arguments. Set before
-/// set_up is called.
+/// Returns what follows `--` on the command line of `lockstep run`: the launcher of a Python job and its arguments. Set
+/// before set_up is called.
 std::vector<std::string>& launcher_arguments();
 
-/// All commands, by name.
+/// Returns all commands, by name.
 std::vector<Command>& commands();
 
-/// `static const RegisterCommand kDoctor({...});` at file scope.
+/// Is used as `static const RegisterCommand kDoctor({...});` at file scope.
 struct RegisterCommand {
   explicit RegisterCommand(Command command) { commands().push_back(std::move(command)); }
 };

@@ -1,4 +1,4 @@
-// `lockstep diagnose PATH…`: what a dead job left behind, judged. Without a session and without LibTorch.
+// `lockstep diagnose PATH…` judges what a dead job left behind. It needs no session and no LibTorch.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-// `lockstep doctor`: draws the checks, and says whether a session can start.
+// `lockstep doctor` draws the checks, and says whether a session can start.
 #include <unistd.h>
 
 #include <algorithm>

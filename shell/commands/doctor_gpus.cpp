@@ -1,4 +1,4 @@
-// What sessions on GPUs need, checked by `lockstep doctor`: driver, GPUs, the plug-in and the architectures that it has
+// Checks for `lockstep doctor` what sessions on GPUs need: driver, GPUs, the plug-in and the architectures that it has
 // code for, LibTorch with CUDA, NCCL. Without a GPU all of this may be absent.
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-/// Of files in `folder` whose names begin with `prefix`: what follows it.
+/// Returns what follows `prefix` in the name of a file in `folder` that begins with it.
 std::optional<std::string> rest_of_name(const fs::path& folder, const std::string& prefix) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
@@ -159,7 +159,7 @@ Check check_plugin(const gpus::Machine& machine, bool is_needed) {
   return check;
 }
 
-/// "2.28.9"; empty where the library can't be asked.
+/// Returns "2.28.9"; empty where the library can't be asked.
 std::string nccl_version(const fs::path& library) {
   // Nothing of NCCL starts by this, and no driver is needed.
   void* nccl = ::dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
@@ -236,7 +236,7 @@ std::vector<std::string> plugin_architectures(const std::string& library) {
     number.clear();
     if (bytes[i] == ';') break;
   }
-  // PTX of the last architecture comes with its code: named once.
+  // PTX of the last architecture comes with its code, and is named once.
   std::erase_if(result, [&](const std::string& each) { return std::ranges::find(result, each + "+") != result.end(); });
   return result;
 }

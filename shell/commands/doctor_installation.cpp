@@ -20,7 +20,7 @@ using nlohmann::json;
 constexpr int kOldestLibTorch = 2 * 100 + 11, kNewestLibTorch = 2 * 100 + 15;
 const char* const kRange = "2.11 to 2.15";
 
-/// How to fix programs that are missing or do not run.
+/// Says how to fix programs that are missing or do not run.
 std::string repair() {
   if (protocol::is_installed())
     return "run " + protocol::setup_command() + ", which names missing Debian packages, or install Lockstep again";
@@ -36,7 +36,7 @@ std::string first_lines(const std::string& text, size_t most) {
   return result;
 }
 
-/// The JSON object that `PROGRAM --version` prints, or the check that says why there is none.
+/// Returns the JSON object that `PROGRAM --version` prints, or adds the check that says why there is none.
 std::optional<json> ask_version(const std::string& program, std::vector<Check>& checks) {
   Check check{.name = program};
   try {
@@ -139,7 +139,7 @@ Check check_header(const json& compiler) {
   return check;
 }
 
-/// `compiler`: null where the installation has none.
+/// `compiler` is null where the installation has none.
 Check check_versions(const json& worker, const json& compiler) {
   Check check{.name = "versions"};
   check.found = std::string("lockstep ") + kVersion + ", protocol " + std::to_string(kProtocolVersion);

@@ -30,12 +30,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMb = 1 << 20;
-// Of the cache: the header, its prelude and room to build them. Of the runtime folder: objects and texts of a long
+// The cache has the header, its prelude and room to build them. The runtime folder has objects and texts of a long
 // session.
 constexpr int64_t kCacheSpace = 500 * kMb, kRuntimeSpace = 50 * kMb;
-// Two ranks, the compiler and the shell, idle (docs/performance.md).
+// Two ranks, the compiler and the shell take so much when idle (docs/performance.md).
 constexpr int64_t kSessionMemory = 1000 * kMb;
-// Mappings of a worker with LibTorch before the first cell, and what each loaded cell takes.
+// A worker with LibTorch has so many mappings before the first cell, and each loaded cell takes so many.
 constexpr int64_t kMappingsAtStart = 600, kMappingsPerCell = 5;
 constexpr int64_t kFewCells = 5000;
 
@@ -139,14 +139,14 @@ Check check_shared_memory() {
   return check;
 }
 
-/// Nearest folder above `path` (itself included) that is there.
+/// Returns the nearest folder above `path` (itself included) that is there.
 fs::path existing_part(fs::path path) {
   std::error_code error;
   while (!path.empty() && path != path.root_path() && !fs::exists(path, error)) path = path.parent_path();
   return path;
 }
 
-/// A folder that has to be there or to be made, written to, and have that much room.
+/// Checks a folder that has to be there or to be made, written to, and have that much room.
 Check check_folder(const char* name, const fs::path& path, int64_t space, const char* variable) {
   Check check{.name = name};
   const fs::path there = existing_part(path);

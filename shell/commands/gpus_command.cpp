@@ -1,5 +1,5 @@
-// `lockstep gpus`: the GPUs of this machine as NVML reports them. With --lines it is the process that %dist_status,
-// doctor and `lockstep gpus` itself have ask NVML, and that they leave when it is stuck.
+// `lockstep gpus` shows the GPUs of this machine as NVML reports them. With --lines it is the process that
+// %dist_status, doctor and `lockstep gpus` itself have ask NVML, and that they leave when it is stuck.
 #include <unistd.h>
 
 #include <cstdio>

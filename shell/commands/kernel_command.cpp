@@ -1,4 +1,4 @@
-// `lockstep kernel install|run`: the kernel for Jupyter.
+// `lockstep kernel install|run` is the kernel for Jupyter.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -25,8 +25,8 @@ struct Choice {
   jupyter::KernelOptions kernel;
 };
 
-/// The session's options as they were given, for the kernel's command line. Folders are made absolute: the kernel
-/// starts anywhere.
+/// Returns the session's options as they were given, for the kernel's command line. Folders are made absolute: the
+/// kernel starts anywhere.
 std::vector<std::string> words_of(const CLI::App& app) {
   std::vector<std::string> words;
   for (const CLI::Option* option : app.get_options()) {

@@ -1,4 +1,4 @@
-// Findings of a command that has no session, on standard output.
+// Prints findings of a command that has no session on standard output.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -10,10 +10,10 @@ namespace lockstep::shell {
 
 bool has_fault(const std::vector<Finding>& findings);
 
-/// As sessions show them.
+/// Prints them as sessions do.
 void print_findings(const std::vector<Finding>& findings);
 
-/// JSON lines: `files`, an event for each finding, `end` with the exit code. `complete` may add fields to an event.
+/// Prints JSON lines: `files`, an event for each finding, `end` with the exit code. `complete` may add fields to one.
 void print_findings_as_json(const nlohmann::json& files, const std::vector<Finding>& findings, int exit_code,
                             const std::function<void(nlohmann::json& event, const Finding& finding)>& complete = {});
 

@@ -1,4 +1,4 @@
-// `lockstep run FILE…`: the cells of session scripts, in order, in one session.
+// `lockstep run FILE…` runs the cells of session scripts, in order, in one session.
 #include <memory>
 #include <utility>
 
@@ -16,7 +16,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// Of a file that `lockstep build` made: its cells, and from now on its objects.
+/// Reads a file that `lockstep build` made: its cells, and from now on its objects.
 std::vector<Script> read_built(const std::string& path, SessionOptions& session) {
   if (session.debug_cells)
     throw UsageError("--debug-cells: the cells of " + path +
@@ -49,13 +49,13 @@ std::vector<Script> read_files(RunOptions& options) {
   return scripts;
 }
 
-/// The options that only a Python job has.
+/// Has the options that only a Python job has.
 struct OfJobs {
   std::string findings;
   int tail = 0;
 };
 
-/// A Python job: `lockstep run [--hang-timeout S] [--findings FILE] [--tail N] -- torchrun … train.py`.
+/// Runs a Python job: `lockstep run [--hang-timeout S] [--findings FILE] [--tail N] -- torchrun … train.py`.
 int run_job(const CLI::App& app, const RunOptions& options, const OfJobs& of_jobs) {
   for (const CLI::Option* option : app.get_options())
     if (const std::string name = option->get_name();

@@ -1,4 +1,4 @@
-// The options of commands that run the cells of files: what the run shows and writes.
+// Adds the options of commands that run the cells of files: what the run shows and writes.
 #pragma once
 #include <CLI/CLI.hpp>
 

@@ -218,7 +218,7 @@ void ScriptRun::on_signal(int signal) noexcept {
     session_->leave();
 }
 
-/// Output that is lost is no success. Where nobody reads any more the run stops, as programs in a pipe do.
+/// Ends a run whose output is lost: that is no success. Where nobody reads any more it stops, as programs in a pipe do.
 void ScriptRun::check(const TextOutput& output) {
   if (output.lost()) note(kExitFailed);
   if (!output.closed() || std::exchange(stopped_for_readers_, true) || !session_) return;
@@ -226,7 +226,7 @@ void ScriptRun::check(const TextOutput& output) {
   session_->leave();
 }
 
-/// The first thing that went wrong decides.
+/// Notes an exit code. The first thing that went wrong decides.
 void ScriptRun::note(int exit_code) {
   if (exit_code_ == kExitOk) exit_code_ = exit_code;
 }

@@ -1,4 +1,4 @@
-// `lockstep run`: the cells of scripts, in order, in one session; and what the run shows and writes.
+// `lockstep run` runs the cells of scripts, in order, in one session; and shows and writes what came of it.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -45,12 +45,12 @@ class ScriptRun : private EventSink {
   int run();
 
  private:
-  /// False: stop.
+  /// Returns false to stop.
   bool run_script(const Script& script);
   bool run_cell(const ScriptCell& cell);
   void skip_rest(const Script& script, size_t begin);
   void show_markdown(const ScriptCell& cell);
-  /// The first line of a cell, and its code.
+  /// Shows the first line of a cell, and its code.
   void show_cell(const ScriptCell& cell, bool counts);
   void show_expected(const ScriptCell& cell, const CellJudgement& judgement);
   /// For people alone: it is no event of the session.

@@ -17,7 +17,7 @@ void add_argument(SessionOptions& options, const std::string& text) {
   options.arguments[text.substr(0, equals)] = text.substr(equals + 1);
 }
 
-/// Of an option that takes seconds; 0 is a time, too, where `zero` has a meaning.
+/// Checks an option that takes seconds; 0 is a time, too, where `zero` has a meaning.
 CLI::Validator seconds(bool zero) {
   return {[zero](const std::string& text) -> std::string {
             double value = 0;

@@ -1,4 +1,4 @@
-// The options that every command which starts a session has: -n, --gpu-ids, --backend, limits, arguments of cells.
+// Adds the options that every command which starts a session has: -n, --gpu-ids, --backend, limits, arguments of cells.
 #pragma once
 #include <CLI/CLI.hpp>
 

@@ -1,4 +1,4 @@
-// `lockstep sessions list|show ID|clean`.
+// `lockstep sessions list|show ID|clean` handles the sessions of this user.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -67,7 +67,7 @@ int list(bool as_json) {
   return 0;
 }
 
-/// The session that `id`, or the beginning of an id, means. Throws UsageError.
+/// Returns the session that `id`, or the beginning of an id, means. Throws UsageError.
 SessionRecord find_session(const std::string& id) {
   std::vector<std::string> names;
   std::vector<SessionRecord> found;

@@ -1,4 +1,4 @@
-// `lockstep` without a subcommand: the interactive terminal.
+// `lockstep` without a subcommand is the interactive terminal.
 #include <memory>
 
 #include "shell/commands/command.h"

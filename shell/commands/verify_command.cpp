@@ -1,5 +1,5 @@
-// `lockstep verify A B…`: whether saved replicas are the same. Without a session: one lockstep-worker, which has LibTorch,
-// reads and compares the files.
+// `lockstep verify A B…` compares whether saved replicas are the same. It has no session: one lockstep-worker, which
+// has LibTorch, reads and compares the files.
 #include <fmt/format.h>
 #include <glob.h>
 #include <sys/socket.h>
@@ -35,7 +35,7 @@ struct VerifyCommand {
   bool as_json = false;
 };
 
-/// The paths that a pattern stands for, with rank2 before rank10; a path that exists stands for itself.
+/// Returns the paths that a pattern stands for, with rank2 before rank10; a path that exists stands for itself.
 std::vector<std::string> expanded(const std::string& pattern) {
   std::error_code error;
   if (fs::exists(pattern, error)) return {pattern};
@@ -61,7 +61,7 @@ std::vector<std::string> expanded(const std::string& pattern) {
   return found;
 }
 
-/// The reply of a worker that compares these files (worker/verify_saved.h).
+/// Returns the reply of a worker that compares these files (worker/verify_saved.h).
 json ask_worker(const VerifyCommand& command, const std::vector<std::string>& paths) {
   auto [mine, theirs] = make_socket_pair();
   Launch launch = worker_launch();

@@ -1,5 +1,5 @@
-// What a session reports to its front end, as data: the lines of --json, and what the terminal and the notebook draw.
-// Format: docs/events.md.
+// A session reports events to its front end, as data: the lines of --json, and what the terminal and the notebook draw.
+// docs/events.md has the format.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -42,7 +42,7 @@ struct CellEvent {
   std::optional<bool> expected;  // of a script: whether status and findings are what its tags say
 };
 
-/// Bytes that all of `ranks` wrote. Concatenating a rank's events of one stream gives its bytes.
+/// Has bytes that all of `ranks` wrote. Concatenating a rank's events of one stream gives its bytes.
 struct OutputEvent {
   int64_t cell = 0;
   RankSet ranks;
@@ -83,7 +83,7 @@ struct RankEvent {
   std::string message;  // "killed by SIGKILL in cell 7"
 };
 
-/// How far a loop over progress() is on its ranks: when it begins, up to five times a second, and at its end.
+/// Says how far a loop over progress() is on its ranks: when it begins, up to five times a second, and at its end.
 struct ProgressEvent {
   int64_t cell = 0;
   int64_t loop = 0;  // unique in the session
@@ -103,8 +103,8 @@ struct PageEvent {
   std::string text;
 };
 
-/// What the session is at while it takes long, about once a second, for front ends that ask for it (SessionOptions) and
-/// show it in one place. Everything in it is of that moment. `over`: nothing is to be shown any more.
+/// Says about once a second what the session is at while it takes long, for front ends that ask for it (SessionOptions)
+/// and show it in one place. All of it is of that moment. `over`: nothing is to be shown any more.
 struct ActivityEvent {
   enum class Phase { over, starting, connecting, compiling, loading, running };
   struct Part {
@@ -123,7 +123,7 @@ struct ActivityEvent {
   std::vector<Part> parts;  // by rank
 };
 
-/// What a magic prints for people (tables, help). In --json: {"event":"message", "text":…, "data":…}.
+/// Has what a magic prints for people (tables, help). In --json: {"event":"message", "text":…, "data":…}.
 struct MessageEvent {
   int64_t cell = 0;
   std::string text;
@@ -152,7 +152,7 @@ class EventSink {
   virtual void take(const Event& event) = 0;
 };
 
-/// One JSON object, without "time": {"event":"output",...}.
+/// Returns one JSON object, without "time": {"event":"output",...}.
 nlohmann::json to_event_json(const Event& event);
 
 }  // namespace lockstep::shell

@@ -1,4 +1,4 @@
-// The exit codes of `lockstep run`: docs/events.md, and `lockstep run --help`.
+// Has the exit codes of `lockstep run`, as docs/events.md and `lockstep run --help` describe them.
 #pragma once
 
 namespace lockstep::shell {

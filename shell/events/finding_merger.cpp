@@ -19,7 +19,7 @@ bool alike(const Finding& a, const Finding& b) {
          std::ranges::equal(a.tensors, b.tensors, same_name) && message_without_ranks(a) == message_without_ranks(b);
 }
 
-/// One finding of both, with the tensors as the lower rank found them.
+/// Returns one finding of both, with the tensors as the lower rank found them.
 Finding joined(const Finding& a, const Finding& b) {
   const bool a_first = a.ranks.ranks().front() < b.ranks.ranks().front();
   Finding result = a_first ? a : b;

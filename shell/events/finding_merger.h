@@ -22,12 +22,12 @@ class FindingMerger {
 
   explicit FindingMerger(std::function<void(Finding)> emit);
 
-  /// `from` has found it (-1: the session); `may_follow` are the ranks that may find something yet.
+  /// Notes that `from` has found it (-1: the session); `may_follow` are the ranks that may find something yet.
   void add(Finding finding, int from, const RankSet& may_follow, Clock::time_point now);
-  /// `rank` finds nothing more: findings of others are not held for it.
+  /// Notes that `rank` finds nothing more: findings of others are not held for it.
   void left(int rank);
 
-  /// When due() has something to do; nothing while nothing is held.
+  /// Returns when due() has something to do; nothing while nothing is held.
   std::optional<Clock::time_point> deadline() const;
   /// Emits what has been held long enough.
   void due(Clock::time_point now);

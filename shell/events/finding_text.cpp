@@ -19,7 +19,7 @@ int64_t element_count(const std::vector<int64_t>& shape) {
   return count;
 }
 
-/// What differs in a tensor: "3 of 16384 elements, first at [12, 4]" and "max |Δ| 1.2e-03".
+/// Says what differs in a tensor: "3 of 16384 elements, first at [12, 4]" and "max |Δ| 1.2e-03".
 std::vector<std::string> facts(const FindingTensor& tensor, const Screen& screen) {
   std::vector<std::string> result;
   if (tensor.count) {

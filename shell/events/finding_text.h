@@ -1,4 +1,4 @@
-// A finding as lines for people: what is wrong and on which ranks, then the tensors that it is about.
+// Writes a finding as lines for people: what is wrong and on which ranks, then the tensors that it is about.
 #pragma once
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace lockstep::shell {
 
-/// Lines with their ends. At most `most_tensors` tensors are listed; the rest is counted.
+/// Returns lines with their ends. At most `most_tensors` tensors are listed; the rest is counted.
 std::string finding_text(const Finding& finding, const Screen& screen, size_t most_tensors = 12);
 
 }  // namespace lockstep::shell

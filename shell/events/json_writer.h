@@ -1,5 +1,5 @@
-// --json: a session's events as JSON lines, each with the time since the start, written one by one. Format:
-// docs/events.md.
+// Writes --json: a session's events as JSON lines, each with the time since the start, one by one. docs/events.md has
+// the format.
 #pragma once
 #include <chrono>
 #include <memory>

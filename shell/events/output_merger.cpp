@@ -14,7 +14,7 @@ size_t common_prefix(std::string_view a, std::string_view b) {
                              a.begin());
 }
 
-/// Length of the whole lines at the front of `text`; a carriage return ends a line of a progress bar.
+/// Returns the length of the whole lines at the front of `text`; a carriage return ends a line of a progress bar.
 size_t whole_lines(std::string_view text) {
   const auto last = text.find_last_of("\n\r");
   return last == std::string_view::npos ? 0 : last + 1;
@@ -114,7 +114,7 @@ void OutputMerger::advance(int rank, Clock::time_point now) {
   }
 }
 
-/// Emits what all of `ranks` have at their fronts; false when they have nothing in common that is whole.
+/// Emits what all of `ranks` have at their fronts. Returns false when they have nothing in common that is whole.
 bool OutputMerger::merge_common(const std::vector<int>& ranks) {
   const Queue& first = queues_.at(ranks.front());
   if (first.items.empty()) return false;
@@ -161,7 +161,7 @@ void OutputMerger::emit_expired(Clock::time_point limit, bool final) {
   while (emit_expired_values(limit));
 }
 
-/// Up to the next value of `rank`.
+/// Goes up to the next value of `rank`.
 void OutputMerger::emit_expired_output(int rank, Clock::time_point limit, bool final) {
   Queue& q = queues_.at(rank);
   while (!q.items.empty() && q.items.front().since <= limit && q.items.front().kind != Item::Kind::value) {
@@ -181,7 +181,7 @@ void OutputMerger::emit_expired_output(int rank, Clock::time_point limit, bool f
   }
 }
 
-/// One value of each rank that has one at its front. Returns whether there was any.
+/// Emits one value of each rank that has one at its front. Returns whether there was any.
 bool OutputMerger::emit_expired_values(Clock::time_point limit) {
   RankSet due;
   for (const auto& [rank, q] : queues_)
@@ -197,7 +197,7 @@ bool OutputMerger::emit_expired_values(Clock::time_point limit) {
   return !due.empty();
 }
 
-/// The ranks that have at their fronts what `rank` has, and how much of it they share: all of it, or whole lines.
+/// Returns the ranks that have at their fronts what `rank` has, and how much they share: all of it, or whole lines.
 std::vector<int> OutputMerger::alike(int rank, size_t& length) const {
   const Item& head = queues_.at(rank).items.front();
   length = head.rest().size();
@@ -257,7 +257,7 @@ void OutputMerger::emit_front(const std::vector<int>& ranks, size_t length) {
     for (int rank : ranks) consumed_(rank, static_cast<int64_t>(length));
 }
 
-/// `value` of `ranks` with its number and its label.
+/// Returns `value` of `ranks` with its number and its label.
 ValueEvent OutputMerger::number_value(const std::vector<int>& ranks, ValueEvent value) {
   for (const int rank : ranks) value.number = std::max(value.number, queues_.at(rank).next_value);
   for (const int rank : ranks) queues_.at(rank).next_value = value.number + 1;
@@ -268,7 +268,7 @@ ValueEvent OutputMerger::number_value(const std::vector<int>& ranks, ValueEvent 
   return value;
 }
 
-/// The value at the front of `ranks`, which is equal on all of them, or a number of each that is to be shown as a range.
+/// Returns the value at the front of `ranks`, equal on all of them, or a number of each that is shown as a range.
 ValueEvent OutputMerger::value_at_front(const std::vector<int>& ranks) const {
   const Item& head = queues_.at(ranks.front()).items.front();
   const bool is_equal = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {

@@ -37,18 +37,18 @@ class OutputMerger {
                std::function<void(const RankSet& ranks, int64_t cell, const std::string& mark)> marked = nullptr,
                std::chrono::milliseconds fold_time = kDefaultFoldTime);
 
-  /// The ranks that write from now on, all in step.
+  /// Sets the ranks that write from now on, all in step.
   void expect(const RankSet& ranks);
-  /// Nothing more comes from `rank` until the next expect(): the output of others is not held for it.
+  /// Notes that nothing more comes from `rank` until the next expect(): the output of others is not held for it.
   void left(int rank, Clock::time_point now);
 
   void output(int rank, int64_t cell, Stream stream, std::string bytes, Clock::time_point now);
   /// `as_range`: where ranks show different numbers, they are one value: their range.
   void value(int rank, protocol::Value value, Clock::time_point now);
-  /// A point in the output of a rank. It is no output: ranks without it stay in step.
+  /// Puts a point into the output of a rank. It is no output: ranks without it stay in step.
   void mark(int rank, int64_t cell, std::string name, Clock::time_point now);
 
-  /// When due() has something to do; nothing while nothing is held.
+  /// Returns when due() has something to do; nothing while nothing is held.
   std::optional<Clock::time_point> deadline() const;
   /// Emits what has been held long enough.
   void due(Clock::time_point now);
@@ -68,7 +68,7 @@ class OutputMerger {
     bool as_range = false;
     Clock::time_point since;
     bool is_output() const { return kind == Kind::output; }
-    /// A number that may be put together with other numbers.
+    /// Whether it is a number that may be put together with other numbers.
     bool is_of_range() const { return as_range && data.is_number(); }
     bool is_alike(const Item& other) const {
       return same_kind(other) && label == other.label &&
@@ -107,7 +107,7 @@ class OutputMerger {
   std::map<int, Queue> queues_;
 };
 
-/// Errors of a cell's ranks as events: equal ones once; those that follow from others first, root causes last.
+/// Makes events of errors of a cell's ranks: equal ones once; those that follow from others first, root causes last.
 std::vector<ErrorEvent> merge_errors(int64_t cell, const std::map<int, protocol::CellError>& errors);
 
 }  // namespace lockstep::shell

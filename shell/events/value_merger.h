@@ -1,4 +1,4 @@
-// Values of ranks as front ends show them that draw a cell's result once: the k-th values of all ranks together, equal
+// Merges values of ranks for front ends that draw a cell's result once: the k-th values of all ranks together, equal
 // ones as one.
 #pragma once
 #include <cstdint>
@@ -15,7 +15,7 @@ class ValueMerger {
   /// `show` gets the k-th values of ranks, at least one, in the order in which they came.
   explicit ValueMerger(std::function<void(const std::vector<ValueEvent>& values)> show) : show_(std::move(show)) {}
 
-  /// The ranks of a session, which numbers its values from the beginning.
+  /// Sets the ranks of a session, which numbers its values from the beginning.
   void set_ranks(const RankSet& ranks);
   /// Shows what all ranks of the session have shown by now.
   void add(const ValueEvent& event);

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Whole numbers as they are; others with six significant digits, which tell ranks apart and can be read.
+/// Writes whole numbers as they are; others with six significant digits, which tell ranks apart and can be read.
 std::string written(const json& value) {
   return value.is_number_integer() ? value.dump() : fmt::format("{:.6g}", value.get<double>());
 }

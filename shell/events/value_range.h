@@ -1,4 +1,4 @@
-// Numbers that differ between ranks as one value: show::options({.ranks = "range"}).
+// Makes one value of numbers that differ between ranks: show::options({.ranks = "range"}).
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -7,8 +7,8 @@
 
 namespace lockstep::shell {
 
-/// `1.21 to 1.34 (spread 0.13, mean 1.27, lowest rank 3, highest rank 5)`. `values`: a number of each rank, at least one.
-/// Its data: `values` by rank, `min`, `max`, `spread`, `mean`, `lowest` and `highest` (rank sets).
+/// Returns `1.21 to 1.34 (spread 0.13, mean 1.27, lowest rank 3, highest rank 5)`. `values` has a number of each rank,
+/// at least one. Its data: `values` by rank, `min`, `max`, `spread`, `mean`, `lowest` and `highest` (rank sets).
 ValueEvent range_of_values(int64_t cell, const std::map<int, nlohmann::json>& values);
 
 }  // namespace lockstep::shell

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestAnswer = size_t{512} << 20;  // a recorder's dump with stacks
 
-/// One request under way.
+/// Is one request under way.
 class Request {
  public:
   Request(const std::string& socket, const std::string& line) : out_(line) { connect(socket); }

@@ -1,5 +1,5 @@
-// Requests to the agents of a job's ranks (python/agent/agent.h). Each has a deadline: a rank whose agent doesn't answer,
-// because its process is stopped or has died, costs that rank.
+// Sends requests to the agents of a job's ranks (python/agent/agent.h). Each has a deadline: a rank whose agent doesn't
+// answer, because its process is stopped or has died, costs that rank.
 #pragma once
 #include <chrono>
 #include <map>
@@ -23,11 +23,11 @@ struct AgentAnswer {
 };
 
 /// Sends `request` ({"request": "status", …}) to all `ranks` at once and waits for their answers, at most `limit` for
-/// all of them. Ranks that are dead are not asked. By rank. No exceptions for what ranks do.
+/// all of them. Returns them by rank. Ranks that are dead are not asked. No exceptions for what ranks do.
 std::map<int, AgentAnswer> ask_ranks(const std::vector<JobMember>& ranks, const nlohmann::json& request,
                                      std::chrono::milliseconds limit);
 
-/// The same for one socket. Throws AgentError.
+/// Does the same for one socket. Throws AgentError.
 nlohmann::json ask_agent(const std::string& socket, const nlohmann::json& request, std::chrono::milliseconds limit);
 
 }  // namespace lockstep::shell

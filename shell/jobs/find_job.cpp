@@ -14,7 +14,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// A line for each: "1028-129bd885  2 of 2 ranks of /home/me/train.py, in /home/me, since 2026-11-22 20:44:56".
+/// Returns a line for each: "1028-129bd885  2 of 2 ranks of /home/me/train.py, in /home/me, since 2026-11-22 20:44:56".
 std::string list_of(const std::vector<Job>& jobs) {
   std::string text;
   for (const Job& job : jobs) {

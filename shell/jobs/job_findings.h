@@ -1,5 +1,5 @@
-// The file of findings of a Python job, as lines of JSON: those that inspectors in its ranks add (LOCKSTEP_FINDINGS), and
-// with --findings those of the watch.
+// Writes and reads the file of findings of a Python job, as lines of JSON: those that inspectors in its ranks add
+// (LOCKSTEP_FINDINGS), and with --findings those of the watch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,16 +12,16 @@ namespace lockstep::shell {
 
 class JobFindings {
  public:
-  /// `named`: the file of --findings, which is made if there is none; empty: the ranks have that of LOCKSTEP_FINDINGS, or
-  /// one in `folder`, and nothing is added to it here. Throws UsageError.
+  /// `named` is the file of --findings, which is made if there is none; empty: the ranks have that of
+  /// LOCKSTEP_FINDINGS, or one in `folder`, and nothing is added to it here. Throws UsageError.
   JobFindings(const std::string& named, const std::string& folder);
 
-  /// For LOCKSTEP_FINDINGS of the ranks.
+  /// Is the value of LOCKSTEP_FINDINGS of the ranks.
   const std::string& path() const { return path_; }
 
-  /// Draws findings on standard error, and adds them to the file. `seconds`: since the job started.
+  /// Draws findings on standard error, and adds them to the file. `seconds` count from the job's start.
   void report(const std::vector<Finding>& findings, double seconds) const;
-  /// How many faults inspectors have added. 0 where the file is none that can be read again: a pipe, a terminal.
+  /// Returns how many faults inspectors have added. 0 where the file can't be read again: a pipe, a terminal.
   int faults_of_inspectors() const;
 
  private:

@@ -36,7 +36,7 @@ json read_object(const fs::path& path) {
   return json::parse(protocol::read_file(path, kLargestFile).value_or(""), nullptr, /*allow_exceptions=*/false);
 }
 
-/// The number in "rank-3.json".
+/// Returns the number in "rank-3.json".
 std::optional<int> rank_of(const std::string& name) {
   constexpr std::string_view kBegin = "rank-", kEnd = ".json";
   if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return std::nullopt;
@@ -71,7 +71,7 @@ void add_folder(const fs::path& folder, Job& job) {
   }
 }
 
-/// By number; of two with one number the living one, or the later.
+/// Orders ranks by number; of two with one number the living one stays, or the later.
 void order(Job& job) {
   std::ranges::sort(job.ranks, [](const JobMember& a, const JobMember& b) {
     if (a.facts.rank != b.facts.rank) return a.facts.rank < b.facts.rank;

@@ -1,4 +1,4 @@
-// The Python jobs of this user on this machine, from what their ranks left in the runtime folder (protocol/job.h).
+// Finds the Python jobs of this user on this machine, by what their ranks left in the runtime folder (protocol/job.h).
 #pragma once
 #include <string>
 #include <vector>
@@ -24,22 +24,22 @@ struct Job {
   RankSet live_ranks() const;
   int world_size() const;  // of which this machine may have a part
   const JobMember* rank(int number) const;
-  /// Why there is no file of a rank: "has not called this package yet", "runs on another machine"; both with "or" where
-  /// the launcher does not say how many ranks this machine has.
+  /// Says why there is no file of a rank: "has not called this package yet", "runs on another machine"; both with "or"
+  /// where the launcher does not say how many ranks this machine has.
   std::string absence_of(int number) const;
 };
 
-/// All jobs in `folders` (protocol::runtime_directories()), oldest first. Files that no rank wrote are left out.
+/// Returns all jobs in `folders` (protocol::runtime_directories()), oldest first. Files of no rank are left out.
 std::vector<Job> read_jobs(const std::vector<std::string>& folders);
 
-/// One job's folder. A job without ranks where there is none.
+/// Reads one job's folder. Returns a job without ranks where there is none.
 Job read_job(const std::string& folder);
 
 /// Removes the folders of jobs of which no rank and no `lockstep run` lives. Returns their ids. Nothing is signalled.
 std::vector<std::string> clean_jobs(const std::vector<std::string>& folders);
 
-/// A new folder for a job of this process, in the user's runtime folder; removed with everything in it by the
-/// destructor. Throws StartError.
+/// Makes a folder for a job of this process, in the user's runtime folder; the destructor removes it with everything in
+/// it. Throws StartError.
 class JobFolder {
  public:
   explicit JobFolder(const std::vector<std::string>& launcher);

@@ -1,6 +1,6 @@
-// The ranks of a Python job as a session's ranks. A rank that has stopped (lockstep.breakpoint()) connects to the hub
-// when it is asked to, and serves cells until it is let go; then it is away, and asked to come back at its next stop.
-// The session starts and ends none of these processes.
+// Makes the ranks of a Python job a session's ranks. A rank that has stopped (lockstep.breakpoint()) connects to the
+// hub when it is asked to, and serves cells until it is let go; then it is away, and asked to come back at its next
+// stop. The session starts and ends none of these processes.
 //
 //   away ⇄ ready          dead from both
 #pragma once
@@ -24,19 +24,19 @@ class JobGroup : public RankGroup {
 
   /// Serves until the ranks that have stopped are connected.
   void wait_connected() override;
-  /// C++ cells begin: ranks load the prelude before the first of them, those that come later as well. Does not wait.
+  /// Begins C++ cells: ranks load the prelude before the first, those that come later as well. Does not wait.
   void make_ready(const std::string& prelude, const Versions& compiler) override;
   void kill(int rank) override;
   bool owns_processes() const override { return false; }
   std::string absence(int rank) const override;
 
   const Job& job() const { return job_; }
-  /// Ranks whose processes run and that have not stopped.
+  /// Returns ranks whose processes run and that have not stopped.
   RankSet away() const;
-  /// Of `ranks`, as they describe themselves; those that live.
+  /// Returns those of `ranks` that live, as they describe themselves.
   std::vector<JobMember> members(const RankSet& ranks) const;
-  /// "ranks 0-1: stopped at train.py, line 31, in main", and a line for each other place. Ranks that have
-  /// not stopped are asked what they do.
+  /// Returns "ranks 0-1: stopped at train.py, line 31, in main", and a line for each other place. Ranks that have not
+  /// stopped are asked what they do.
   std::string places(const RankSet& ranks) const;
   /// Asks the ranks that run to stop after the same training step, soon: all of them, or none. Returns an empty string,
   /// or why they can't.

@@ -20,7 +20,7 @@ using inspect::EvidenceState;
 
 constexpr size_t kRecords = 2000;  // as many as the Flight Recorder keeps
 
-/// The name of the group of all ranks: c10d calls it 0, and dist:: calls it default.
+/// Whether it is the group of all ranks: c10d calls it 0, and dist:: calls it default.
 bool is_default(const std::string& group) { return group == "0" || group == "default"; }
 
 std::string description_of(const dist::LoggedGroup& group, int world_size) {

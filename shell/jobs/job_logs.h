@@ -1,5 +1,5 @@
-// What the collectives of a Python job say beside their number: the collective logs of ranks whose groups have the
-// backend `lockstep`, as evidence for judge(); and which rank the others wait for, by the times of either source.
+// Reads what the collectives of a Python job say beside their number: the collective logs of ranks whose groups have
+// the backend `lockstep`, as evidence for judge(); and which rank the others wait for, by the times of either source.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -12,11 +12,11 @@
 namespace lockstep::shell {
 
 /// Adds the log of a rank, from the job's folder, in place of what the Flight Recorder of the rank says about the same
-/// groups. Also of a rank that is stuck or dead. `pid`: the rank's process; 0: any. Where there is no log of that
+/// groups, also for a rank that is stuck or dead. `pid` is the rank's process; 0: any. Where there is no log of that
 /// process nothing happens.
 void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Remains& remains);
 
-/// A note about a rank that nearly always comes last, and for how long the others wait for it; nothing in a healthy job.
+/// Makes a note about a rank that nearly always comes last, and for how long the others wait; nothing in a healthy job.
 std::optional<Finding> straggler_of_job(const std::vector<inspect::Evidence>& evidence);
 
 }  // namespace lockstep::shell

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 constexpr std::streamoff kMostBytes = 256 << 10;  // of a file, from its end
 constexpr size_t kLongestLine = 1000;
 
-/// The value of --log-dir on a command line of torchrun; empty without it.
+/// Returns the value of --log-dir on a command line of torchrun; empty without it.
 std::string log_folder(const std::vector<std::string>& launcher) {
   for (size_t i = 0; i < launcher.size(); ++i)
     for (const std::string_view name : {"--log-dir", "--log_dir"}) {
@@ -60,7 +60,7 @@ std::vector<std::string> last_lines(const std::string& path, size_t count) {
   return lines;
 }
 
-/// The rank that a folder is named after.
+/// Returns the rank that a folder is named after.
 std::optional<int> local_rank(const std::string& folder) {
   int rank = 0;
   const auto [last, problem] = std::from_chars(folder.data(), folder.data() + folder.size(), rank);
@@ -73,7 +73,7 @@ struct OutputFile {
   fs::file_time_type time;
 };
 
-/// <folder>/<run>/attempt_<n>/<local rank>/stdout.log
+/// Finds <folder>/<run>/attempt_<n>/<local rank>/stdout.log.
 std::vector<OutputFile> find_files(const std::string& folder) {
   std::vector<OutputFile> files;
   std::error_code error;

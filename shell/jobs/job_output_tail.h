@@ -1,4 +1,4 @@
-// `lockstep run --tail N -- torchrun …`: the last lines that each rank of a Python job has written.
+// `lockstep run --tail N -- torchrun …` shows the last lines that each rank of a Python job has written.
 //
 // torchrun writes the output of each rank into a file, beside its own, if it is asked to. It is asked by its variables
 // (PET_TEE, PET_LOG_DIR), which its options on the command line override. The ranks are started as without --tail, but
@@ -13,7 +13,7 @@ namespace lockstep::shell {
 
 class JobOutputTail {
  public:
-  /// `lines`: of each rank and stream. `launcher`: with its arguments, of which --log-dir counts. Makes a folder for
+  /// `lines` are of each rank and stream. `launcher` has its arguments, of which --log-dir counts. Makes a folder for
   /// the files unless the launcher has one. Throws StartError.
   JobOutputTail(int lines, const std::vector<std::string>& launcher);
   /// Removes the folder that it has made.
@@ -23,8 +23,8 @@ class JobOutputTail {
 
   void add_to(std::map<std::string, std::string>& environment) const;
 
-  /// What the ranks wrote last, equal text once: "rank 1, standard error:\n  …". `ranks`: local rank → rank. Without
-  /// files a line that says so.
+  /// Returns what the ranks wrote last, equal text once: "rank 1, standard error:\n  …". `ranks` maps local rank to
+  /// rank. Without files it is a line that says so.
   std::string text(const std::map<int, int>& ranks) const;
 
  private:

@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Of Gloo's groups a dump may describe none, but the job has the ranks of its default group.
+/// Adds the default group's ranks, which the job has: a dump may describe none of Gloo's groups.
 void complete_default_group(int world_size, inspect::Evidence& dump) {
   for (inspect::EvidenceGroup& group : dump.groups) {
     if (group.description != inspect::kDefaultGroup || !group.ranks.empty()) continue;

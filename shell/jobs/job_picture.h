@@ -1,5 +1,5 @@
-// What all ranks of a running job are doing, as judge() wants it (inspectors/remains): the collective log of each, or its
-// Flight Recorder with Python frames, Python stacks, and what the main thread waits for.
+// Collects what all ranks of a running job are doing, as judge() wants it (inspectors/remains): the collective log of
+// each, or its Flight Recorder with Python frames, Python stacks, and what the main thread waits for.
 #pragma once
 #include <chrono>
 #include <string>
@@ -16,11 +16,11 @@ inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::mi
 /// Adds the dumps that a rank which raised an exception has left in the job's folder.
 void add_left_dumps(const std::string& folder, int rank, int world_size, inspect::Remains& remains);
 
-/// The frames of a rank's main thread that have lines, innermost first, from an answer to "stacks": Python's, or
-/// those of a program in C++.
+/// Returns the frames of a rank's main thread that have lines, innermost first, from an answer to "stacks": Python's,
+/// or those of a program in C++.
 std::vector<inspect::EvidenceFrame> main_frames(int rank, const nlohmann::json& stacks);
 
-/// What a rank does, from an answer to "stacks": its words, and a kind such as sleeping or lock.
+/// Says, from an answer to "stacks", what a rank does: its words, and a kind such as sleeping or lock.
 inspect::RankDoing doing_of(int rank, const nlohmann::json& stacks, const std::vector<inspect::EvidenceFrame>& frames);
 
 }  // namespace lockstep::shell

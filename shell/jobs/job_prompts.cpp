@@ -56,7 +56,7 @@ bool is_stopped(pid_t pid) {
   return end_of_name != std::string::npos && text.size() > end_of_name + 2 && text[end_of_name + 2] == 'T';
 }
 
-/// The descriptor that a system call waits for, by its number and first argument. Of several the last one.
+/// Returns the descriptor that a system call waits for, by its number and first argument. Of several it is the last.
 std::optional<uint64_t> descriptor_of_wait(long number, uint64_t argument) {
   if (number == SYS_read) return argument;
 #ifdef SYS_select
@@ -82,7 +82,7 @@ bool reads_terminal(pid_t pid, const std::string& terminal) {
   return false;
 }
 
-/// A process of this group, or one of `ranks`, that reads the terminal.
+/// Returns a process of this group, or one of `ranks`, that reads the terminal.
 std::optional<pid_t> reader_of_terminal(const std::vector<JobMember>& ranks) {
   const char* name = ::ttyname(kTerminal);
   if (!name) return std::nullopt;

@@ -1,10 +1,10 @@
-// The prompt of lockstep.breakpoint() in the terminal of `lockstep run -- LAUNCHER…`.
+// Opens the prompt of lockstep.breakpoint() in the terminal of `lockstep run -- LAUNCHER…`.
 //
-// The terminal is the launcher's while the job runs: nothing here reads it. When ranks wait at a breakpoint, a process of
-// its own serves the prompt. It leads a process group of its own, which is in the foreground as long as the prompt is
-// open, as a shell does with its jobs: Ctrl-C is the prompt's then, and what reads the terminal in the launcher's group
-// waits (SIGTTIN) until the prompt has closed. When the process ends, the launcher's group has the terminal again, with
-// the modes that it had.
+// The terminal is the launcher's while the job runs: nothing here reads it. When ranks wait at a breakpoint, a process
+// of its own serves the prompt. It leads a process group of its own, which is in the foreground as long as the prompt
+// is open, as a shell does with its jobs: Ctrl-C is the prompt's then, and what reads the terminal in the launcher's
+// group waits (SIGTTIN) until the prompt has closed. When the process ends, the launcher's group has the terminal
+// again, with the modes that it had.
 //
 //   closed ─(ranks wait)→ gathering ─(all, or 300 ms)→ open ─(the process has ended)→ closed
 //
@@ -35,14 +35,14 @@ using ServePrompt = std::function<int64_t(const std::string& id, int64_t first_c
 
 class JobPrompts {
  public:
-  /// `serve`: none: a line is all there is.
+  /// Without `serve`, a line is all there is.
   JobPrompts(EventLoop& loop, std::string job, ServePrompt serve);
   /// Ends a prompt that is open, and takes the terminal back.
   ~JobPrompts();
   JobPrompts(const JobPrompts&) = delete;
   JobPrompts& operator=(const JobPrompts&) = delete;
 
-  /// The ranks that run, as they describe themselves now. `launcher`: its process.
+  /// Takes the ranks that run, as they describe themselves now. `launcher` is its process.
   void take(std::vector<JobMember> ranks, pid_t launcher);
   /// Whether a rank is at a breakpoint, or a prompt is open: no progress is to be expected.
   bool is_anyone_stopped() const;
@@ -51,7 +51,7 @@ class JobPrompts {
   using Process = std::pair<int64_t, uint64_t>;  // pid and start time: a later process may have the pid
   static Process process_of(const JobMember& rank);
 
-  /// Ranks that wait for a shell. Without those whose prompt has ended by a signal at this stop.
+  /// Returns ranks that wait for a shell, without those whose prompt has ended by a signal at this stop.
   std::vector<const JobMember*> waiting() const;
   void look();
   void open_or_tell();

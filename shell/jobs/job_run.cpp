@@ -37,7 +37,7 @@ constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kEar
                                     kLastWordsLimit = 500ms;
 constexpr double kUnprovenNote = 60;  // seconds without progress after which a job without a limit is looked at
 
-/// The package that lies beside this program: in a build folder. An installed wheel comes before it.
+/// Adds the package that lies beside this program: in a build folder. An installed wheel comes before it.
 void add_package(std::map<std::string, std::string>& environment) {
   const fs::path folder = protocol::programs_prefix() / "python";
   std::error_code error;
@@ -227,7 +227,7 @@ void JobRun::on_rank_end(int pid) {
   progressed_at_ = EventLoop::Clock::now();
   if (end.is_clean() || end.after_failure) return;
   failed_ = true;
-  // Where the others are, before the launcher ends them.
+  // The others are asked where they are, before the launcher ends them.
   std::vector<JobMember> others;
   for (const auto& [other, each] : watched_) others.push_back(each.member);
   last_picture_ = picture_of(others, kLastWordsLimit);
@@ -255,7 +255,7 @@ bool JobRun::is_anyone_waiting() const {
 void JobRun::look_at_progress() {
   plan_next_look();
   if (ending_) return;
-  // Before the first rank, while the last ones end, or while ranks are stopped in a breakpoint.
+  // No rank runs yet, the last ones end, or ranks are stopped in a breakpoint.
   if (running().empty() || prompts_->is_anyone_stopped()) {
     progressed_at_ = EventLoop::Clock::now();
     return;
@@ -286,7 +286,7 @@ void JobRun::on_stall(double seconds) {
   const bool noted = options_.hang_timeout_s <= 0 && seconds >= kUnprovenNote && waits && !warned_;
   if (!out_of_time && !waits) return;
   if (EventLoop::Clock::now() < next_picture_) return;
-  // Early, since Ctrl-C in a terminal reaches the launcher as soon as this program, and the ranks are gone then.
+  // The look is early, since Ctrl-C in a terminal reaches the launcher at once, and the ranks are gone then.
   const bool is_early = !out_of_time && !noted && ends_.empty();
   inspect::Remains picture = picture_of(running(), is_early ? kEarlyPictureLimit : kPictureLimit);
   if (signals_->has_come()) return;  // meanwhile: it decides how the job ends, and the ranks may be gone

@@ -1,4 +1,4 @@
-// `lockstep run -- LAUNCHER…`: starts the launcher of a Python job, watches the job's ranks, and says what went wrong.
+// `lockstep run -- LAUNCHER…` starts the launcher of a Python job, watches the job's ranks, and says what went wrong.
 //
 // The job's output isn't touched: the launcher has this process's terminal and files. Nothing is signalled but the
 // launcher, which ends what it has started.
@@ -44,7 +44,7 @@ class JobRun {
   explicit JobRun(JobOptions options);
   ~JobRun();
 
-  /// Until the launcher ends. Returns the exit code. Throws StartError, UsageError.
+  /// Runs until the launcher ends. Returns the exit code. Throws StartError, UsageError.
   int run();
 
  private:
@@ -60,21 +60,21 @@ class JobRun {
   void plan_next_look();
   void say_that_nothing_is_watched() const;
   void on_stall(double seconds);
-  /// Ranks that have not said that they end.
+  /// Returns ranks that have not said that they end.
   std::vector<JobMember> running() const;
-  /// last_picture_ and how ranks ended.
+  /// Returns last_picture_ and how ranks ended.
   inspect::Remains with_ends() const;
   void take_signals();
   void on_interrupt(int number);
   bool is_watched(int rank) const;
-  /// The launcher starts ranks again: what is known of the earlier attempt is past.
+  /// Begins an attempt, since the launcher starts ranks again: what is known of the earlier one is past.
   void begin_attempt();
   void report(const std::vector<Finding>& findings) const;
   void conclude(const ProcessEnd& end);
   void report_last_output() const;
-  /// Of a job that has succeeded: the rank that the others waited for, if there is one.
+  /// Reports for a job that has succeeded the rank that the others waited for, if there is one.
   void report_straggler();
-  /// Ends that only the launcher knows; and those that it has brought about are no failures.
+  /// Takes ends that only the launcher knows; and those that it has brought about are no failures.
   void take_launcher_report();
   bool has_failure() const;
   bool is_anyone_waiting() const;

@@ -15,7 +15,7 @@ constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 std::atomic<int> g_pipe = -1, g_launcher = -1;
 
-/// Those that came before there was a launcher.
+/// These came before there was a launcher.
 std::atomic<unsigned> g_waiting = 0;  // bits by the signal's number, which is below 32
 
 void on_signal(int number, siginfo_t* info, void*) {

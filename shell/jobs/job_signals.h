@@ -1,5 +1,5 @@
-// Signals of `lockstep run -- LAUNCHER…`. The launcher gets them too, at once: the watch may be waiting for a rank that
-// does not answer, and what ends a job (Ctrl-C, a batch system) does not wait for that.
+// Handles signals of `lockstep run -- LAUNCHER…`. The launcher gets them too, at once: the watch may be waiting for a
+// rank that does not answer, and what ends a job (Ctrl-C, a batch system) does not wait for that.
 #pragma once
 #include <csignal>
 #include <optional>
@@ -19,15 +19,15 @@ class JobSignals {
   JobSignals(const JobSignals&) = delete;
   JobSignals& operator=(const JobSignals&) = delete;
 
-  /// Signals go to the process of `pidfd` from here on, those that have come as well. Not those of the terminal, which
-  /// sends them to all of the foreground group. `pidfd` stays open until this object ends.
+  /// Sends signals to the process of `pidfd` from here on, also those that have come. Those of the terminal are left
+  /// out, which sends them to all of the foreground group. `pidfd` stays open until this object ends.
   void pass_on_to(int pidfd);
 
   /// Can be read when a signal has come.
   int fd() const { return pipe_.read.get(); }
   /// Whether one has come that next() has not returned.
   bool has_come() const;
-  /// The next signal that has come; nothing: none.
+  /// Returns the next signal that has come; nothing: none.
   std::optional<int> next();
 
  private:

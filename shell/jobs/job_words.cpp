@@ -16,7 +16,7 @@ std::string place_of(const inspect::EvidenceFrame& frame) {
   return fmt::format("{}, line {}, in {}", frame.file, frame.line, frame.function);
 }
 
-/// By rank, `words` of each answer; what is wrong with it where there is none.
+/// Returns, by rank, `words` of each answer; what is wrong with it where there is none.
 template <typename Words>
 std::map<int, std::string> answers(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit, Words words) {
   std::map<int, std::string> result;

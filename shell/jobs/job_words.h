@@ -1,4 +1,4 @@
-// What the ranks of a running job do, for people.
+// Says for people what the ranks of a running job do.
 #pragma once
 #include <chrono>
 #include <map>
@@ -9,15 +9,15 @@
 
 namespace lockstep::shell {
 
-/// Of each rank that answers within `limit`: "is in a collective, at train.py, line 31, in step".
+/// Describes each rank that answers within `limit`: "is in a collective, at train.py, line 31, in step".
 std::map<int, std::string> activities_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit);
 
-/// Equal texts once, each with its ranks, in the order of their lowest ranks: "ranks 0-1: waits". `between` stands
-/// between the two; each ends a line.
+/// Writes equal texts once, each with its ranks, in the order of their lowest ranks: "ranks 0-1: waits". `between`
+/// stands between the two; each ends a line.
 std::string by_text(const std::map<int, std::string>& texts, const char* between);
 
-/// The stacks of each rank: Python's of the main thread, innermost first, and below them the native one; or why there
-/// is none.
+/// Returns the stacks of each rank: Python's of the main thread, innermost first, and below them the native one; or why
+/// there is none.
 std::map<int, std::string> stacks_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit);
 
 }  // namespace lockstep::shell

@@ -19,7 +19,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// The value in a line "oom_kill 3".
+/// Returns the value in a line "oom_kill 3".
 std::optional<int64_t> counter(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   std::string key;
@@ -28,13 +28,13 @@ std::optional<int64_t> counter(const std::string& path, const std::string& name)
   return std::nullopt;
 }
 
-// proc(5), /proc/pid/stat. The state is the third field and the first after the name, which may have spaces.
+// Fields of proc(5), /proc/pid/stat. The state is the third and the first after the name, which may have spaces.
 constexpr size_t kState = 0, kFlags = 9 - 3, kExitCode = 52 - 3;
 // Flags of a thread in the kernel (include/linux/sched.h).
 constexpr unsigned long kExiting = 0x4;  // PF_EXITING: the thread has begun to exit
 constexpr unsigned long kSignaled = 0x400;  // PF_SIGNALED: the thread has taken a signal that ends its process
 
-/// The fields of `folder`/stat, for a process or a thread. Empty if there is none.
+/// Returns the fields of `folder`/stat, for a process or a thread. Empty if there is none.
 std::vector<std::string> fields_of(const std::string& folder) {
   std::ifstream file(folder + "/stat");
   std::string text;
@@ -73,7 +73,7 @@ std::optional<inspect::EvidenceFrame> take_worker_error(const std::string& text,
   return frame ? std::optional(*frame) : std::nullopt;
 }
 
-/// Signals by which a launcher, or a person, ends a job.
+/// Whether a launcher, or a person, ends a job by this signal.
 bool is_asked_to_end(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGKILL || signal == SIGHUP || signal == SIGABRT;
 }

@@ -1,5 +1,5 @@
-// How the ranks of a job ended, of which this process is no parent: from what they said, from the kernel's record of a
-// process that its parent has not asked for yet, and from the counters of the out-of-memory killer.
+// Finds how the ranks of a job ended, of which this process is no parent: from what they said, from the kernel's record
+// of a process that its parent has not asked for yet, and from the counters of the out-of-memory killer.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,20 +11,20 @@
 
 namespace lockstep::shell {
 
-/// What waitpid() would give for a process that has ended; nothing if it runs, or its parent has asked already.
+/// Returns what waitpid() would give for a process that has ended; nothing if it runs, or its parent has asked.
 std::optional<int> wait_status_of_zombie(int64_t pid);
 
 /// Whether the process has ended, or is about to: it writes a core file, say, which can take minutes.
 bool is_ending(int64_t pid);
 
-/// How often the kernel has killed a process for want of memory: of this process's control group and those below it
-/// (memory.events), or of the machine where there is no such group (/proc/vmstat).
+/// Counts how often the kernel has killed a process for want of memory: of this process's control group and those below
+/// it (memory.events), or of the machine where there is no such group (/proc/vmstat).
 struct MemoryKills {
   int64_t count = 0;
   bool of_machine = false;  // a process of another job may be meant
 };
 
-/// Nothing where neither can be read.
+/// Returns nothing where neither can be read.
 std::optional<MemoryKills> out_of_memory_kills();
 
 struct SeenEnd {
@@ -40,16 +40,16 @@ struct SeenEnd {
 
   /// False for a rank that has said nothing and whose parent has taken its wait status: by os._exit(0), or killed.
   bool is_known() const { return said || wait_status; }
-  /// Neither an exception nor a signal nor an exit code other than 0.
+  /// Whether there is neither an exception nor a signal nor an exit code other than 0.
   bool is_clean() const;
-  /// "was killed by SIGKILL: the machine was out of memory".
+  /// Returns "was killed by SIGKILL: the machine was out of memory".
   std::string words() const;
 };
 
-/// The ranks that failed, as torchrun reports them, and those that it has ended then; empty without a report.
+/// Returns the ranks that failed, as torchrun reports them, and those that it has ended then; empty without a report.
 std::vector<SeenEnd> read_launcher_report(const std::string& folder);
 
-/// For judge(). An exception becomes an error, everything else what the rank does.
+/// Adds an end for judge(). An exception becomes an error, everything else what the rank does.
 void add_end(const SeenEnd& end, inspect::Remains& remains);
 
 }  // namespace lockstep::shell

@@ -21,7 +21,7 @@ bool may_go_on(const inspect::RankDoing& each) {
           each.kind == FindingKind::reading || each.kind == FindingKind::child || each.kind == FindingKind::device);
 }
 
-/// The line of the program that the main thread of a rank is in.
+/// Returns the line of the program that the main thread of a rank is in.
 const inspect::EvidenceFrame* frame_of(int rank, const inspect::Remains& remains) {
   const auto stack = std::ranges::find_if(remains.stacks, [&](const inspect::RankStack& each) {
     return each.rank == rank && each.is_main && !each.frames.empty();

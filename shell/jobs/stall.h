@@ -1,4 +1,4 @@
-// What the findings about a watched job come to: its exit code, and what is said of a job that makes no progress.
+// Says what the findings about a watched job come to: its exit code, and what is said of a job without progress.
 #pragma once
 #include <optional>
 #include <vector>
@@ -11,17 +11,17 @@ namespace lockstep::shell {
 
 /// The exit code of a job that failed. The first cause is the last fault.
 int exit_code_of_failure(const std::vector<Finding>& findings);
-/// Of one that was ended because it made no progress. Collectives that differ are found because it hangs in them.
+/// Returns that of one that was ended without progress. Collectives that differ are found because it hangs in them.
 int exit_code_of_stall(const std::vector<Finding>& findings);
 
-/// Of a job that goes on: what is likely, not proven, is no fault.
+/// Makes notes for a job that goes on: what is likely, not proven, is no fault.
 std::vector<Finding> as_notes(std::vector<Finding> findings);
 
 /// Whether ranks wait for one that has ended, which is proof that they wait for ever.
 bool is_proven_stall(const std::vector<Finding>& findings);
 
-/// For ranks of which none waits for another one in a collective, for `seconds`. Nothing where one computes, reads, or
-/// waits for a device or a child, or has not answered: it may go on. If all wait for something else, none will.
+/// Judges ranks of which none waits for another one in a collective, for `seconds`. Returns nothing where one computes,
+/// reads, waits for a device or a child, or has not answered: it may go on. If all wait otherwise, none will.
 std::optional<Finding> stall_without_collective(const inspect::Remains& remains, const RankSet& ranks, double seconds);
 
 }  // namespace lockstep::shell

@@ -1,4 +1,4 @@
-// Positions in code as Jupyter counts them (characters, code points of Unicode) and as C++ tools do (bytes of UTF-8).
+// Converts positions in code between Jupyter's (characters, code points of Unicode) and C++ tools' (bytes of UTF-8).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace lockstep::shell::jupyter {
 
-/// The byte at which character `position` of `text` begins; its end where there are fewer. Negative: from the end.
+/// Returns the byte at which character `position` begins, or the end where there are fewer. Negative: from the end.
 int64_t byte_of(std::string_view text, int64_t position);
-/// How many characters begin before `byte`.
+/// Returns how many characters begin before `byte`.
 int64_t character_of(std::string_view text, int64_t byte);
 
 }  // namespace lockstep::shell::jupyter

@@ -1,4 +1,4 @@
-// The file by which Jupyter names the five sockets of a kernel and the key that signs its messages.
+// Reads the file in which Jupyter names the five sockets of a kernel and the key that signs its messages.
 #pragma once
 #include <string>
 
@@ -12,7 +12,7 @@ struct ConnectionFile {
   // 0: the system chooses one
   int shell_port = 0, iopub_port = 0, stdin_port = 0, control_port = 0, hb_port = 0;
 
-  /// The address of a socket: "tcp://127.0.0.1:41234", "tcp://127.0.0.1:*" for port 0, "ipc:///run/kernel-7-1".
+  /// Returns the address of a socket: "tcp://127.0.0.1:41234", "tcp://127.0.0.1:*" for port 0, "ipc:///run/kernel-7-1".
   std::string endpoint(int port) const;
 };
 
@@ -23,11 +23,11 @@ ConnectionFile read_connection_file(const std::string& path);
 /// Writes it for this user alone (mode 0600), at once. Throws StartError.
 void write_connection_file(const std::string& path, const ConnectionFile& connection);
 
-/// Where Jupyter looks for the files of running kernels: $JUPYTER_RUNTIME_DIR, or runtime/ in Jupyter's data folder.
-/// Throws StartError where there is no home.
+/// Returns where Jupyter looks for the files of running kernels: $JUPYTER_RUNTIME_DIR, or runtime/ in Jupyter's data
+/// folder. Throws StartError where there is no home.
 std::string connection_folder();
 
-/// The path of a connection file that the kernel makes itself, for as long as it runs.
+/// Keeps a connection file that the kernel makes itself, for as long as it runs.
 class OwnConnectionFile {
  public:
   /// Makes the folder and gives `connection` a key. Throws StartError.
@@ -41,8 +41,8 @@ class OwnConnectionFile {
   std::string path_;
 };
 
-/// Jupyter's data folder of this user: $JUPYTER_DATA_DIR, $XDG_DATA_HOME/jupyter, ~/.local/share/jupyter. Throws
-/// StartError where there is no home.
+/// Returns Jupyter's data folder of this user: $JUPYTER_DATA_DIR, $XDG_DATA_HOME/jupyter, ~/.local/share/jupyter.
+/// Throws StartError where there is no home.
 std::string data_folder();
 
 }  // namespace lockstep::shell::jupyter

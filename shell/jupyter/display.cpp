@@ -18,17 +18,17 @@ namespace {
 
 using nlohmann::json;
 
-/// How long values of some ranks wait for those of others, so that they are one result. The end of the cell, or any
+/// Values of some ranks wait so long for those of others, so that they are one result. The end of the cell, or any
 /// output, is the end of it as well.
 constexpr std::chrono::milliseconds kValuesHold{1000};
-/// How long output is held for merging before it is shown on trial. Ranks in step mostly write the same within it.
+/// Output that is held so long for merging is shown on trial. Ranks in step mostly write the same within it.
 constexpr std::chrono::milliseconds kHeldPeriod{30};
 constexpr size_t kMostHeld = 8 << 10;  // bytes of a rank that are shown on trial
 constexpr size_t kMostHeldLines = 40;
 
 const char* name_of(Stream stream) { return stream == Stream::standard_error ? "stderr" : "stdout"; }
 
-/// Output of ranks: lines as they are, colours of the ranks' own only.
+/// Shows output of ranks: lines as they are, colours of the ranks' own only.
 Screen output_screen() { return {.terminal = true, .colour = false, .unicode = true, .width = 0}; }
 Screen note_screen() { return {.terminal = false, .colour = false, .unicode = true, .width = kPageColumns}; }
 /// Frontends draw errors on a background of their own, red or pink, on which colours can't be read: weight stands for
@@ -163,7 +163,7 @@ void Display::consume(const OutputEvent& event) {
   held_since_ = Clock::now();
 }
 
-/// Output that is held for merging, as it would be shown now: its last lines.
+/// Returns output that is held for merging, as it would be shown now: its last lines.
 std::string Display::held_text() const {
   std::string text;
   for (const auto& [stream, ranks] : held_) {
@@ -273,7 +273,7 @@ void Display::flush_values() {
   values_.flush();
 }
 
-/// The k-th values of ranks, as one result.
+/// Shows the k-th values of ranks, as one result.
 void Display::show_values(const std::vector<ValueEvent>& values) {
   flush_output(/*is_over=*/true);
   json data = value_data(values, all_);
@@ -295,7 +295,7 @@ void Display::add_text(Stream stream, std::string text) {
   arm();
 }
 
-/// Output goes out now, or a period after the last; unfinished lines may end soon, and wait for a period.
+/// Sends output now, or a period after the last; unfinished lines may end soon, and wait for a period.
 void Display::arm() {
   const auto now = Clock::now();
   if (!pending_.empty() && now >= sent_ + kPeriod) {
@@ -339,7 +339,7 @@ void Display::flush_output(bool is_over) {
   if (!is_over) arm();
 }
 
-/// What the notebook still gets of `text`.
+/// Returns what the notebook still gets of `text`.
 std::string Display::limited(const std::string& text) {
   if (!runs_ || wishes_.in_full) return text;
   const bool was_cut = limit_.is_cut();

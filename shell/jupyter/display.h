@@ -31,21 +31,21 @@ namespace lockstep::shell::jupyter {
 
 class Display : public EventSink {
  public:
-  /// How often messages with output are sent, at most. Within the 50 ms after which people see a delay.
+  /// Messages with output are sent no more often. It is within the 50 ms after which people see a delay.
   static constexpr std::chrono::milliseconds kPeriod{40};
 
   /// `publish` sends a message of iopub (type, content) under the request that is shown.
   using Publish = std::function<void(std::string_view type, nlohmann::json content)>;
   Display(EventLoop& loop, Publish publish);
 
-  /// What a request wants of its outputs.
+  /// Says what a request wants of its outputs.
   struct Wishes {
     bool silent = false;  // nothing is published
     bool paged = false;  // messages of magics are for the pager: `net?`
     int64_t execution_count = 0;
     bool in_full = false;  // output without a limit
   };
-  /// What came of a cell besides what has been published.
+  /// Says what came of a cell besides what has been published.
   struct Report {
     std::string error_name, error_value;  // of the first cause; empty where there was no error
     std::vector<std::string> traceback;
@@ -53,17 +53,17 @@ class Display : public EventSink {
     nlohmann::json result;  // the last value, as the data of an execute_result; null where there was none
   };
 
-  /// A request runs from now on.
+  /// Begins a request.
   void begin(const Wishes& wishes);
-  /// It is over: all that it wrote is published, but for its errors.
+  /// Ends it: all that it wrote is published, but for its errors.
   Report end();
 
   void take(const Event& event) override;
-  /// Output that `rank` has written and that is held for merging: shown after kHeldPeriod, until its OutputEvent comes and
-  /// takes its place.
+  /// Takes output that `rank` has written and that is held for merging. It is shown after kHeldPeriod, until its
+  /// OutputEvent comes and takes its place.
   void take_early(int rank, Stream stream, std::string_view bytes);
 
-  /// The ranks of the session.
+  /// Sets the ranks of the session.
   void set_ranks(const RankSet& ranks);
 
  private:
@@ -83,7 +83,7 @@ class Display : public EventSink {
   void draw(const PageEvent& event);
   void draw(const ActivityEvent& event);
 
-  /// Everything that was held goes out, so that what comes next stands after it.
+  /// Lets everything that was held go out, so that what comes next stands after it.
   void flush();
   void flush_values();
   void show_values(const std::vector<ValueEvent>& values);

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr size_t kMostTensors = 200;  // in a table; the JSON form has all
 
-/// Colours whose contrast is above 4.1 on white and on JupyterLab's dark page; frontends keep style attributes.
+/// Returns a colour with a contrast above 4.1 on white and on JupyterLab's dark page; frontends keep style attributes.
 const char* colour_of(const Finding& finding) {
   if (finding.severity == Severity::fault) return "#d83b3b";
   return finding.verdict == Verdict::ok ? "#308644" : "#a06c00";
@@ -88,7 +88,7 @@ std::string finding_html(const Finding& finding) {
   return html + "</div>";
 }
 
-/// The event's fields, without what says that it is one.
+/// Returns the event's fields, without what says that it is one.
 json finding_json(const Finding& finding) {
   json fields = to_event_json(FindingEvent{finding});
   fields.erase("event");

@@ -1,4 +1,4 @@
-// Findings and values as Jupyter displays them: the same content as text, as HTML and as JSON.
+// Makes findings and values for Jupyter: the same content as text, as HTML and as JSON.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,19 +15,19 @@ inline constexpr const char* kFindingMime = "application/vnd.lockstep.finding+js
 inline constexpr const char* kInspectionMime = "application/vnd.lockstep.inspection+json";
 inline constexpr const char* kValueMime = "application/vnd.lockstep.value+json";
 
-/// Where sentences are broken. Frontends break text that is wider than the page in the middle of words; JupyterLab has
+/// Sentences are broken here. Frontends break text that is wider than the page in the middle of words; JupyterLab has
 /// some 100 columns in a window of 1,280 pixels with its side bar open.
 inline constexpr int kPageColumns = 80;
 
-/// text/plain as in a terminal, text/html with a table of the tensors, and kFindingMime.
+/// Returns text/plain as in a terminal, text/html with a table of the tensors, and kFindingMime.
 nlohmann::json finding_data(const Finding& finding);
 
-/// Values that ranks show at the same time. text/plain: the value alone where all ranks of the session (`all`) have it,
-/// else a line for each set of ranks. Of show::plot: chart_data().
+/// Returns values that ranks show at the same time. text/plain has the value alone where all ranks of the session
+/// (`all`) have it, else a line for each set of ranks. For show::plot it is chart_data().
 nlohmann::json value_data(const std::vector<ValueEvent>& values, const RankSet& all);
 
-/// The chart of show::plot or of a report, one for all ranks, as Vega-Lite, SVG, text and JSON; null where a value has
-/// none. A report is shown by its table, too, which frontends would leave out of a bundle with a picture.
+/// Returns the chart of show::plot or of a report, one for all ranks, as Vega-Lite, SVG, text and JSON; null where a
+/// value has none. A report is shown by its table, too, which frontends would leave out of a bundle with a picture.
 nlohmann::json chart_data(const std::vector<ValueEvent>& values, const RankSet& all);
 
 }  // namespace lockstep::shell::jupyter

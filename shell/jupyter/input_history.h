@@ -1,5 +1,5 @@
-// The cells that a kernel has run, as Jupyter's frontends ask for them. Session 0 is what was typed in earlier sessions
-// and in terminals (shell/terminal/history_file.h), session 1 is this kernel's.
+// Keeps the cells that a kernel has run, as Jupyter's frontends ask for them. Session 0 is what was typed in earlier
+// sessions and in terminals (shell/terminal/history_file.h), session 1 is this kernel's.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -15,11 +15,11 @@ class InputHistory {
   explicit InputHistory(HistoryFile file);
 
   void add(int64_t execution_count, const std::string& code);
-  /// What the value of the newest cell was, for those who ask for outputs.
+  /// Sets the value of the newest cell, for those who ask for outputs.
   void set_output(const std::string& text);
 
-  /// The content of a history_reply to the content of a history_request: `tail`, `range` and `search` (a pattern with *
-  /// and ?, as a shell's; case counts). Unknown kinds and bad numbers give an error reply.
+  /// Returns the content of a history_reply to that of a history_request: `tail`, `range` and `search` (a pattern with
+  /// * and ?, as a shell's; case counts). Unknown kinds and bad numbers give an error reply.
   nlohmann::json answer(const nlohmann::json& request) const;
 
  private:

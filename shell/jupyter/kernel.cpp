@@ -176,7 +176,7 @@ class Kernel {
     for (const Event& event : std::exchange(start_messages_, {})) display_.take(event);
   }
 
-  /// At any time, also while a cell runs.
+  /// Runs at any time, also while a cell runs.
   void take_control() {
     while (auto message = sockets_.receive(sockets_.control(), report_refused)) {
       const std::string type = message->type();
@@ -317,7 +317,7 @@ class Kernel {
     return stops;
   }
 
-  /// The user_expressions of an execute request.
+  /// Evaluates the user_expressions of an execute request.
   json evaluate(const json& content) {
     json results = json::object();
     const auto found = content.find("user_expressions");
@@ -336,7 +336,7 @@ class Kernel {
     return results;
   }
 
-  /// The cells that a frontend had sent when one before them failed do not run.
+  /// Aborts the cells that a frontend had sent when one before them failed.
   void abort_queued() {
     std::deque<Message> rest;
     std::swap(rest, queue_);

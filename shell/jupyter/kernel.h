@@ -1,4 +1,4 @@
-// The kernel: a front end over Session as the terminal is, which takes its cells from Jupyter's frontends.
+// The kernel is a front end over Session as the terminal is, which takes its cells from Jupyter's frontends.
 //
 // One thread. The event loop of the session serves the ranks and the kernel's sockets side by side, so interrupt,
 // shutdown and everything else on the control channel is answered while a cell runs (rule 4). Requests of the shell
@@ -19,9 +19,9 @@ struct KernelOptions {
   std::string connection_file;  // empty: one is made, and its path printed
 };
 
-/// Serves until a frontend, a signal or the end of the process that started it ends the kernel. The exit code. Throws
-/// UsageError for a bad connection file or bad options, StartError where it can't listen. That ranks can't start is no
-/// such error: the cell that needs them reports it.
+/// Serves until a frontend, a signal or the end of the process that started it ends the kernel. Returns the exit code.
+/// Throws UsageError for a bad connection file or bad options, StartError where it can't listen. That ranks can't start
+/// is no such error: the cell that needs them reports it.
 int run_kernel(const KernelOptions& options);
 
 }  // namespace lockstep::shell::jupyter

@@ -1,4 +1,4 @@
-// The folder by which Jupyter finds a kernel: kernel.json, which names the command that starts it, and its logos.
+// Makes the folder by which Jupyter finds a kernel: kernel.json, which names the command that starts it, and logos.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ struct KernelSpec {
   std::vector<std::string> options;  // of the session: "--num-processes=4"
 };
 
-/// Where a kernel is installed: for this user, or under a prefix (/usr/local, a virtual environment).
+/// Returns where a kernel is installed: for this user, or under a prefix (/usr/local, a virtual environment).
 std::string kernels_folder_of_user();
 std::string kernels_folder_under(const std::string& prefix);
 

@@ -1,4 +1,4 @@
-// The kernel's pictures for launchers and menus: three bars in step.
+// Has the kernel's pictures for launchers and menus: three bars in step.
 #pragma once
 
 namespace lockstep::shell::jupyter {

@@ -1,5 +1,6 @@
-// A message of Jupyter's protocol (version 5.3 and later, https://jupyter-client.readthedocs.io/en/stable/messaging.html)
-// and its frames: identities, "<IDS|MSG>", signature, header, parent's header, metadata, content, buffers.
+// A message of Jupyter's protocol (version 5.3 and later,
+// https://jupyter-client.readthedocs.io/en/stable/messaging.html)
+// has frames: identities, "<IDS|MSG>", signature, header, parent's header, metadata, content, buffers.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,10 +26,10 @@ struct Message {
 /// Signs messages and refuses those that are not signed, or come a second time. Also gives messages their headers.
 class MessageCodec {
  public:
-  /// `key` of HMAC-SHA256.
+  /// `key` is that of HMAC-SHA256.
   explicit MessageCodec(std::string key);
 
-  /// A message of type `type`, with a header of its own, in answer to `parent`.
+  /// Makes a message of type `type`, with a header of its own, in answer to `parent`.
   Message make(std::string_view type, const nlohmann::json& parent_header, nlohmann::json content) const;
   std::vector<std::string> encode(const Message& message) const;
   /// Throws ChannelError that says what is wrong with it.

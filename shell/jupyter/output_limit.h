@@ -1,5 +1,5 @@
-// How much of a cell's output a notebook gets. What is too much for it goes to a file without a name, which the system
-// removes with the kernel, however that ends.
+// Limits how much of a cell's output a notebook gets. What is too much for it goes to a file without a name, which the
+// system removes with the kernel, however that ends.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -20,11 +20,11 @@ class OutputLimit {
 
   /// A new cell begins.
   void begin();
-  /// The beginning of `text` (lines with their ends) that the notebook still gets.
+  /// Returns the beginning of `text` (lines with their ends) that the notebook still gets.
   std::string take(std::string_view text);
   /// Whether something was held back; then take() returns nothing until the next begin().
   bool is_cut() const { return is_cut_; }
-  /// For people, at the cut and at the end of the cell: what is missing, and how to see all; the last lines.
+  /// Says for people, at the cut and at the end of the cell, what is missing, and how to see all; the last lines.
   std::string cut_text() const;
   std::string end_text() const;
 

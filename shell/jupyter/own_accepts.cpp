@@ -28,7 +28,7 @@ bool is_loopback(int fd) {
   return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == IN_LOOPBACKNET);
 }
 
-/// On libzmq's thread.
+/// Runs on libzmq's thread.
 bool is_refused(int fd) {
   if (!checks || !is_loopback(fd)) return false;
   const auto owner = dist::peer_owner(fd);
@@ -47,7 +47,7 @@ void accept_own_user_only() { checks = true; }
 
 }  // namespace lockstep::shell::jupyter
 
-/// In front of the C library's, for libzmq.
+/// Stands in front of the C library's, for libzmq.
 extern "C" __attribute__((visibility("default"))) int accept4(int listener, sockaddr* address, socklen_t* size,
                                                               int flags) {
   static auto* const real = reinterpret_cast<decltype(&::accept4)>(::dlsym(RTLD_NEXT, "accept4"));

@@ -86,7 +86,7 @@ json inspect(Session& session, const json& content) {
       overloads += signature.label + "\n";
     if (!overloads.empty()) text = overloads + (text.empty() ? "" : "\n" + text);
   } catch (const std::exception&) {
-    // As in complete().
+    // The reason is as in complete().
   }
   json data = json::object();
   if (!text.empty()) data = {{"text/plain", text}, {kInspectionMime, fields}};

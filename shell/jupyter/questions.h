@@ -1,5 +1,5 @@
-// The requests that ask about code and run none: contents in, contents of the reply out. What the session can't answer
-// (the compiler has ended, the ranks can't start) is answered as unknown: a cell that needs it reports the error.
+// Answers requests that ask about code and run none: contents in, contents of the reply out. What the session can't
+// answer (the compiler has ended, the ranks can't start) is unknown: a cell that needs it reports the error.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -9,13 +9,13 @@ namespace lockstep::shell::jupyter {
 
 nlohmann::json kernel_info();
 
-/// The names that could stand at the cursor, with their types and signatures.
+/// Returns the names that could stand at the cursor, with their types and signatures.
 nlohmann::json complete(Session& session, const nlohmann::json& content);
 
-/// A tooltip: what a name or a magic is, and within the arguments of a call its overloads.
+/// Returns a tooltip: what a name or a magic is, and within the arguments of a call its overloads.
 nlohmann::json inspect(Session& session, const nlohmann::json& content);
 
-/// Whether Enter runs the cell, and how deep the next line is indented.
+/// Says whether Enter runs the cell, and how deep the next line is indented.
 nlohmann::json is_complete(Session& session, const nlohmann::json& content);
 
 }  // namespace lockstep::shell::jupyter

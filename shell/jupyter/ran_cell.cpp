@@ -8,7 +8,7 @@
 namespace lockstep::shell::jupyter {
 namespace {
 
-/// `text` without the terminal's colours.
+/// Returns `text` without the terminal's colours.
 std::string without_escapes(std::string_view text) {
   std::string result;
   for (size_t at = 0; at < text.size();) {

@@ -1,4 +1,4 @@
-// One cell of a request: run by the session, drawn by the display, and what came of it.
+// Runs one cell of a request: the session runs it, the display draws it, and this says what came of it.
 #pragma once
 #include <string>
 
@@ -20,7 +20,7 @@ void name_error(Display::Report& report, CellStatus status);
 /// can't start is an error of the cell.
 RanCell run_cell(Session& session, Display& display, const std::string& code, const Display::Wishes& wishes);
 
-/// `net?`, `%verify?`, `%help`: the answer is for the pager.
+/// Whether it is `net?`, `%verify?` or `%help`: the answer is for the pager.
 bool asks_for_help(std::string_view code);
 
 }  // namespace lockstep::shell::jupyter

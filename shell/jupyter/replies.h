@@ -1,4 +1,4 @@
-// Contents of requests, read without trust, and the contents of replies that many requests share.
+// Reads contents of requests without trust, and makes contents of replies that many requests share.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -7,7 +7,7 @@
 
 namespace lockstep::shell::jupyter {
 
-/// A field of a request; `absent` where it is missing or of another kind.
+/// Returns a field of a request; `absent` where it is missing or of another kind.
 inline std::string text_of(const nlohmann::json& content, const char* name, const std::string& absent = "") {
   const auto found = content.find(name);
   return found != content.end() && found->is_string() ? found->get<std::string>() : absent;

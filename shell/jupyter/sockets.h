@@ -26,11 +26,11 @@ class Sockets {
   zmq::socket_t& iopub() { return iopub_; }
   MessageCodec& codec() { return codec_; }
 
-  /// A message that is there already; none where nothing is. One that is not signed, or damaged, is left out and
-  /// reported to `refused`.
+  /// Returns a message that is there already; none where nothing is. One that is not signed, or damaged, is left out
+  /// and reported to `refused`.
   std::optional<Message> receive(zmq::socket_t& socket, const std::function<void(const std::string&)>& refused);
   void send(zmq::socket_t& socket, const Message& message);
-  /// To all who listen to what the kernel does.
+  /// Sends to all who listen to what the kernel does.
   void publish(std::string_view type, const nlohmann::json& parent_header, nlohmann::json content,
                nlohmann::json metadata = nlohmann::json::object());
   /// Greets those who have begun to listen, so that they know that they miss nothing from here on.

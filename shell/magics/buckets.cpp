@@ -1,4 +1,4 @@
-// %buckets: how a wrapper lays out its gradients, and when each bucket was ready and reduced.
+// %buckets shows how a wrapper lays out its gradients, and when each bucket was ready and reduced.
 #include <fmt/format.h>
 
 #include "shell/magics/inspector_magic.h"

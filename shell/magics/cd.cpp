@@ -1,4 +1,4 @@
-// %cd, %pwd: the working directory of the ranks, and where #include "..." and %load look.
+// %cd and %pwd: the working directory of the ranks is also where #include "..." and %load look.
 #include <cstdlib>
 #include <filesystem>
 

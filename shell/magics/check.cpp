@@ -1,4 +1,4 @@
-// %%check NAME, %check NAME: a lesson sets a check of an answer, and a student runs it.
+// %%check NAME sets a check of an answer in a lesson, and a student runs it with %check NAME.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-// %clear_output: removes what the cell has shown so far, in a notebook.
+// %clear_output removes what the cell has shown so far, in a notebook.
 #include <nlohmann/json.hpp>
 
 #include "shell/session/session_core.h"

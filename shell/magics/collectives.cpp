@@ -15,18 +15,18 @@ namespace {
 bool is_message(const nlohmann::json& record) { return record.value("tag", nlohmann::json()).is_number(); }
 bool is_sent(const nlohmann::json& record) { return record.value("op", "").starts_with("send"); }
 
-/// "1", or "any" where a recv takes a message of any rank.
+/// Returns "1", or "any" where a recv takes a message of any rank.
 std::string peer_of(const nlohmann::json& record) {
   const auto root = record.value("root", nlohmann::json());
   return root.is_number() ? root.dump() : "any";
 }
 
-/// "waiting for its stream" of "waiting_for_stream"; one word is as it is.
+/// Returns "waiting for its stream" for "waiting_for_stream"; one word is as it is.
 std::string stage_text(const std::string& stage) {
   return stage == "waiting_for_stream" ? "waiting for its stream" : stage;
 }
 
-/// "all_reduce [256, 64] float32", and what became of it where that is not "done".
+/// Returns "all_reduce [256, 64] float32", and what became of it where that is not "done".
 std::string cell_text(const nlohmann::json& record) {
   std::string shape;
   for (const auto& n : record.value("shape", nlohmann::json::array())) shape += (shape.empty() ? "" : ", ") + n.dump();
@@ -47,8 +47,8 @@ std::string cell_text(const nlohmann::json& record) {
   return text;
 }
 
-/// What ranks enter together: a collective of a group, by its number, or a message, by its ranks, its tag and its
-/// number among such.
+/// Identifies what ranks enter together: a collective of a group, by its number, or a message, by its ranks, its tag
+/// and its number among such.
 struct Key {
   std::string group, message;
   int64_t number = 0;
@@ -65,7 +65,7 @@ Key key_of(int rank, const nlohmann::json& record) {
 
 using Numbered = std::map<Key, std::map<int, nlohmann::json>>;
 
-/// The last `count` over all groups, in the order in which they were entered.
+/// Returns the last `count` over all groups, in the order in which they were entered.
 std::vector<Numbered::value_type> newest(const Numbered& by_number, size_t count) {
   struct Row {
     double age;  // seconds since the first rank entered it, or a later one of its group
@@ -94,7 +94,7 @@ CellOutcome collectives(MagicCall& call) {
   const RankSet ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
   const auto answers = call.session.query(ranks, protocol::question::Collectives{count});
 
-  // A row for each collective, the same on every rank if all is well, and for each message.
+  // There is a row for each collective, the same on every rank if all is well, and for each message.
   Numbered by_number;
   for (const auto& [rank, body] : answers)
     for (const auto& record : body.value("collectives", nlohmann::json::array()))

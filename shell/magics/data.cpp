@@ -1,4 +1,4 @@
-// %data: do the ranks divide the samples among themselves? A cell that calls inspect::data on all live ranks.
+// %data checks how the ranks divide the samples. It is a cell that calls inspect::data on all live ranks.
 #include <fmt/format.h>
 
 #include "shell/magics/inspector_magic.h"

@@ -1,4 +1,4 @@
-// %diagnose: everything that applies, for someone who does not know where to look. A cell that runs an
+// %diagnose runs everything that applies, for someone who does not know where to look. It is a cell that runs an
 // inspect::Examination on all live ranks.
 #include "shell/magics/inspector_magic.h"
 

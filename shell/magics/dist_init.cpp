@@ -1,4 +1,4 @@
-// %dist_init: starts the ranks.
+// %dist_init starts the ranks.
 #include <fmt/format.h>
 
 #include "shell/processes/session_plan.h"

@@ -1,4 +1,4 @@
-// %dist_mode: whether cells that name no ranks go to all of them.
+// %dist_mode decides whether cells that name no ranks go to all of them.
 #include "protocol/error.h"
 #include "shell/session/session_core.h"
 

@@ -1,4 +1,4 @@
-// %dist_status: what every rank is and does.
+// %dist_status shows what every rank is and does.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,19 +15,19 @@
 namespace lockstep::shell {
 namespace {
 
-// Of the driver, which answers in milliseconds unless a GPU is lost.
+// The driver answers in milliseconds unless a GPU is lost.
 constexpr std::chrono::seconds kDriverLimit{2};
 
 std::string megabytes(const nlohmann::json& bytes) {
   return bytes.is_number() ? fmt::format("{:.0f} MB", bytes.get<double>() / 1e6) : std::string("-");
 }
 
-/// The GPUs that ranks use, with the ranks of each.
+/// Has the GPUs that ranks use, with the ranks of each.
 class GpusOfRanks {
  public:
   explicit GpusOfRanks(gpus::Machine machine) : machine_(std::move(machine)) {}
 
-  /// The GPU of this rank, by the address that the rank gives; null where it is not known.
+  /// Adds the GPU of this rank, by the address that the rank gives. Returns null where it is not known.
   const gpus::Gpu* add(int rank, const nlohmann::json& status) {
     const std::string address = gpus::normal_bus_id(status.value("device_bus_id", ""));
     const auto gpu = std::ranges::find(machine_.gpus, address, &gpus::Gpu::bus_id);
@@ -42,7 +42,7 @@ class GpusOfRanks {
     rows[0].insert(rows[0].begin() + 1, "ranks");
     for (const gpus::Gpu& gpu : machine_.gpus) {
       const auto ranks = ranks_.find(gpu.index);
-      // One that does not answer may be that of a rank.
+      // A GPU that does not answer may be that of a rank.
       if (ranks == ranks_.end() && gpu.problem.empty()) continue;
       rows.push_back(gpu_row(gpu));
       rows.back().insert(rows.back().begin() + 1, ranks == ranks_.end() ? "?" : ranks->second.str());
@@ -67,13 +67,13 @@ class GpusOfRanks {
   std::map<int, RankSet> ranks_;
 };
 
-/// What the process uses of its GPU, as the driver counts it.
+/// Returns what the process uses of its GPU, as the driver counts it.
 std::optional<int64_t> bytes_of(const gpus::Gpu& gpu, int64_t pid) {
   const auto process = std::ranges::find(gpu.processes, pid, &gpus::GpuProcess::pid);
   return process == gpu.processes.end() ? std::nullopt : process->bytes;
 }
 
-/// "all_reduce #12 since 3.1 s", of a collective that the rank sits in.
+/// Returns "all_reduce #12 since 3.1 s", for a collective that the rank sits in.
 std::string collective_text(const nlohmann::json& collective) {
   if (!collective.is_object()) return "-";
   const auto stage = collective.value("stage", nlohmann::json());

@@ -1,4 +1,4 @@
-// %edit: a cell in an editor. The terminal does it, since the text comes back to its prompt; this is the magic's help.
+// %edit opens a cell in an editor. The terminal does it, since the text comes back to its prompt; this has its help.
 #include "protocol/error.h"
 #include "shell/session/session_core.h"
 

@@ -1,4 +1,4 @@
-// %env: environment variables of the ranks.
+// %env shows and sets environment variables of the ranks.
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// %errors: what the compiler had to say about the last cell, whole.
+// %errors shows what the compiler had to say about the last cell, whole.
 #include <nlohmann/json.hpp>
 
 #include "shell/session/session_core.h"

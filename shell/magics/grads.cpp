@@ -1,4 +1,4 @@
-// %grads: are the gradients right? A cell that calls inspect::grads, on all live ranks.
+// %grads checks the gradients. It is a cell that calls inspect::grads on all live ranks.
 #include <fmt/format.h>
 
 #include "protocol/error.h"

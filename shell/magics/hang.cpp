@@ -1,4 +1,4 @@
-// %hang: what every rank does now, and who waits for whom.
+// %hang shows what every rank does now, and who waits for whom.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// %help and %NAME?: what magics there are, and what one does.
+// %help and %NAME? show what magics there are, and what one does.
 #include <nlohmann/json.hpp>
 
 #include "shell/session/session_core.h"
@@ -52,7 +52,7 @@ const RegisterMagic kHelp({.name = "help",
                            .line = help,
                            .in_jobs = true});
 
-/// The names alone, as many as fit into a line.
+/// Returns the names alone, as many as fit into a line.
 std::string names_in_lines(const std::vector<std::string>& names) {
   constexpr size_t kLineWidth = 78;
   std::string text;

@@ -1,4 +1,4 @@
-// %history: the cells of this session as they were typed.
+// %history shows the cells of this session as they were typed.
 #include <nlohmann/json.hpp>
 
 #include "shell/session/session_core.h"

@@ -1,4 +1,4 @@
-// EXPR? and EXPR??: what a name or an expression is.
+// EXPR? and EXPR?? show what a name or an expression is.
 #include "protocol/error.h"
 #include "shell/session/inspection.h"
 #include "shell/session/session_core.h"

@@ -5,7 +5,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// The ranks of the arguments that sit in a cell; says so where there are none.
+/// Returns the ranks of the arguments that sit in a cell; says so where there are none.
 RankSet busy_of(MagicCall& call) {
   if (!call.session.started()) {
     call.session.message("no ranks are running");

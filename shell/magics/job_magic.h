@@ -1,4 +1,4 @@
-// What magics do at a prompt over a Python job: inspectors are the package's functions, called with names of Python, and
+// Runs magics at a prompt over a Python job: inspectors are the package's functions, called with names of Python, and
 // what every rank does is asked of the agents, wherever the ranks are.
 #pragma once
 #include "shell/magics/inspector_magic.h"

@@ -1,4 +1,4 @@
-// %%py, %py, %%cpp and %cpp: the language of a cell.
+// %%py, %py, %%cpp and %cpp choose the language of a cell.
 #include "protocol/error.h"
 #include "shell/session/session_core.h"
 

@@ -1,4 +1,4 @@
-// %lib: a shared library, with its headers, for later cells.
+// %lib loads a shared library, with its headers, for later cells.
 #include <filesystem>
 
 #include "protocol/error.h"

@@ -1,4 +1,4 @@
-// %load: runs the cells of a session script in this session.
+// %load runs the cells of a session script in this session.
 #include <filesystem>
 
 #include "shell/scripts/script.h"

@@ -1,4 +1,4 @@
-// %load_ext: notebooks for other tools begin with it.
+// %load_ext does nothing: notebooks for other tools begin with it.
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {

@@ -1,4 +1,4 @@
-// %%lockstep: the first operator at which ranks part, or at which a rank does not repeat itself.
+// %%lockstep finds the first operator at which ranks part, or at which a rank does not repeat itself.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// %memory: what holds memory on each rank, by the names of the session.
+// %memory shows what holds memory on each rank, by the names of the session.
 #include <fmt/format.h>
 
 #include "shell/magics/inspector_magic.h"

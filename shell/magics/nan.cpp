@@ -1,4 +1,4 @@
-// %nan and %%nan: where did the first NaN or Inf come from?
+// %nan and %%nan find where the first NaN or Inf comes from.
 #include <fmt/format.h>
 
 #include "shell/magics/inspector_magic.h"

@@ -6,7 +6,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// Types that are surely none of what inspectors look for; the others are looked at when the code is compiled.
+/// Whether it is surely none of what inspectors look for; other types are looked at when the code is compiled.
 bool is_plain(std::string_view type) {
   constexpr std::array<std::string_view, 14> kPlain = {"int",   "long",       "unsigned",    "short",      "bool",
                                                        "float", "double",     "char",        "int64_t",    "size_t",

@@ -1,4 +1,4 @@
-// %page: a value in full, in a pager where there is a terminal.
+// %page shows a value in full, in a pager where there is a terminal.
 #include "protocol/error.h"
 #include "shell/session/session_core.h"
 

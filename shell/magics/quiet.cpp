@@ -1,4 +1,4 @@
-// %quiet: leaves out what is only a note.
+// %quiet leaves out what is only a note.
 #include <nlohmann/json.hpp>
 
 #include "shell/session/session_core.h"

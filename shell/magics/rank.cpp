@@ -1,4 +1,4 @@
-// %rank, %%rank and %%distributed: on which ranks cells run.
+// %rank, %%rank and %%distributed choose the ranks on which cells run.
 #include "protocol/error.h"
 #include "shell/scripts/magic_parser.h"
 #include "shell/session/session_core.h"

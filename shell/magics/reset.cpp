@@ -1,4 +1,4 @@
-// %reset: names that later cells shall not see any more.
+// %reset hides names from later cells.
 #include <algorithm>
 
 #include "protocol/error.h"

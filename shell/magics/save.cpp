@@ -1,4 +1,4 @@
-// %save: the cells of this session as a session script.
+// %save writes the cells of this session as a session script.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>

@@ -1,4 +1,4 @@
-// %continue, %detach, %where, %up, %down: of a prompt over a Python job whose ranks have stopped.
+// %continue, %detach, %where, %up and %down work at a prompt over a Python job whose ranks have stopped.
 #include "protocol/error.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_group.h"
@@ -38,7 +38,7 @@ CellOutcome detach(MagicCall& call) {
     const CodeResult result = call.session.run_builtin(protocol::function::Detach(), ranks);
     if (result.status != CellStatus::ok) return {.status = result.status, .findings = {}};
   }
-  // The others, and those in a cell: their agents answer at any time.
+  // These are the others, and those in a cell: their agents answer at any time.
   RankSet unknown = RankSet::all(call.session.world_size());
   for (const auto& [rank, answer] :
        ask_ranks(call.session.job()->members(unknown), {{"request", "detach"}}, kAgentLimit))

@@ -1,4 +1,4 @@
-// %sync: a barrier over all ranks, and how long each waited in it.
+// %sync is a barrier over all ranks, and shows how long each waited in it.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// %timeline: what all ranks did, as a trace for Perfetto.
+// %timeline writes what all ranks did as a trace for Perfetto.
 #include <fmt/format.h>
 
 #include <filesystem>

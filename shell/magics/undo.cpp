@@ -1,4 +1,4 @@
-// %undo: takes back what a cell has defined.
+// %undo takes back what a cell has defined.
 #include <algorithm>
 #include <map>
 

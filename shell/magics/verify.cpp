@@ -1,4 +1,4 @@
-// %verify: are these the same on every rank? A cell that calls inspect::verify for each expression, on all live ranks.
+// %verify compares these between ranks. It is a cell that calls inspect::verify for each expression on all live ranks.
 #include <fmt/format.h>
 
 #include "protocol/error.h"

@@ -1,4 +1,4 @@
-// %%writefile: the rest of the cell as a file.
+// %%writefile writes the rest of the cell into a file.
 #include <cerrno>
 #include <cstring>
 #include <filesystem>

@@ -1,6 +1,6 @@
-// The session's side of lockstep-compiler: starts it, sends requests, takes responses, one request at a time. Nothing
-// here waits for the compiler, which may have been stopped in the middle of a message: what it does not take yet is
-// kept, what has not arrived whole, too.
+// The session's side of lockstep-compiler. It starts the compiler, sends requests, and takes responses, one request at
+// a time. Nothing here waits for the compiler, which may have been stopped in the middle of a message: what it does not
+// take yet is kept, what has not arrived whole, too.
 //
 // The compiler may be a process that was warm already and only took over the channel; it is gone when the channel ends.
 #pragma once
@@ -29,12 +29,12 @@ class CompilerClient {
   void send(const protocol::CompilerRequest& request);
   bool has_unsent() const { return !unsent_.empty(); }
   void flush();  // when fd() can be written to
-  /// Takes what has arrived, without waiting. False when the compiler is gone.
+  /// Takes what has arrived, without waiting. Returns false when the compiler is gone.
   bool take();
-  /// The next response that has arrived whole. Throws ChannelError for what is none.
+  /// Returns the next response that has arrived whole. Throws ChannelError for what is none.
   std::optional<FromCompiler> next();
   OutputTail& output() { return output_; }
-  /// What became of the process, and what it wrote last to its error stream, for messages. Ends the process.
+  /// Returns what became of the process, and what it wrote last to its error stream, for messages. Ends the process.
   std::string last_words();
   /// Ends the process by force.
   void end() { process_->kill(); }

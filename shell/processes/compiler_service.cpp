@@ -15,7 +15,7 @@ using std::chrono::seconds;
 
 // The first start builds the precompiled header, which takes a minute on a fast machine.
 constexpr seconds kCompilerStartLimit{15 * 60};
-// Of a question. The compiler itself gives one up after 5 s.
+// A question may take so long. The compiler itself gives one up after 5 s.
 constexpr seconds kQuestionLimit{15};
 // The compiler ends a compile itself when its time is over, or when it is cancelled. This is how long it may take to
 // say so.

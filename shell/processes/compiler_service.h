@@ -1,5 +1,5 @@
-// lockstep-compiler as the session uses it: one request at a time, ranks served meanwhile, and a compiler that was
-// killed is started again and given all cells again, so that its death costs a moment and no names.
+// Uses lockstep-compiler for the session: one request at a time, ranks served meanwhile, and a compiler that was killed
+// is started again and given all cells again, so that its death costs a moment and no names.
 //
 // No wait for the compiler depends on the compiler: cancel() and a time limit end each, also where its process has been
 // stopped. A compiler that does not answer by then is ended by force, and the next request starts another.
@@ -37,7 +37,7 @@ class CompilerService : public ObjectSource {
 
   int64_t definitions() const override { return definitions_; }
 
-  /// A compile, a question, a start.
+  /// Cancels a compile, a question, or a start.
   void cancel() override;
 
  private:

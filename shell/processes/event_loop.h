@@ -1,5 +1,5 @@
-// Everything that a session waits for, in one zmq_poll: sockets of ZeroMQ, descriptors and deadlines. Nothing is polled
-// with a period.
+// Waits for everything that a session waits for in one zmq_poll: sockets of ZeroMQ, descriptors and deadlines. Nothing
+// is polled with a period.
 //
 // One thread. Callbacks may add and remove what is watched, theirs too, and may run the loop again (a magic that waits
 // for an answer).

@@ -10,7 +10,7 @@ namespace {
 // Until a process that was killed is gone, if the driver lets it go.
 constexpr std::chrono::milliseconds kEndsWithin{200};
 
-/// The process that is stuck in the driver; null while none is. It stays when its owner is gone.
+/// Returns the process that is stuck in the driver; null while none is. It stays when its owner is gone.
 std::unique_ptr<Child>& stuck_process() {
   static auto* child = new std::unique_ptr<Child>;  // not destroyed: that waits for the end of the process
   return *child;

@@ -20,7 +20,7 @@ class GpuLookup {
   GpuLookup(const GpuLookup&) = delete;
   GpuLookup& operator=(const GpuLookup&) = delete;
 
-  /// What has come until all GPUs have answered, or until `limit` from now. Serves the loop meanwhile. Once.
+  /// Returns what has come until all GPUs have answered, or until `limit` from now. Serves the loop meanwhile. Once.
   gpus::Machine finish(std::chrono::milliseconds limit);
 
  private:
@@ -35,7 +35,7 @@ class GpuLookup {
   std::string problem_;
 };
 
-/// The same for callers without a loop.
+/// Does the same for callers without a loop.
 gpus::Machine look_at_gpus(std::chrono::milliseconds limit);
 
 }  // namespace lockstep::shell

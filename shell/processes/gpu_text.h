@@ -1,4 +1,4 @@
-// GPUs as people read them.
+// Writes GPUs as people read them.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,12 +7,12 @@
 
 namespace lockstep::shell {
 
-/// The header of gpu_row().
+/// Returns the header of gpu_row().
 std::vector<std::string> gpu_header();
-/// Number, name, memory in use, load, temperature, ECC errors, and what is wrong.
+/// Returns number, name, memory in use, load, temperature, ECC errors, and what is wrong.
 std::vector<std::string> gpu_row(const gpus::Gpu& gpu);
 
-/// "12.9 GB".
+/// Returns "12.9 GB".
 std::string gigabytes(int64_t bytes);
 
 }  // namespace lockstep::shell

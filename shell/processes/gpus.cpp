@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// That NVIDIA's driver shows.
+/// Returns how many NVIDIA's driver shows.
 int gpus_of_driver() {
   std::error_code error;
   int count = 0;

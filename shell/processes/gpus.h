@@ -1,5 +1,5 @@
-// What the shell knows of GPUs without linking CUDA: which ones the driver shows and the user's environment leaves,
-// whether the plug-in for them is there, and whether LibTorch can use them.
+// Finds what the shell knows of GPUs without linking CUDA: which ones the driver shows and the user's environment
+// leaves, whether the plug-in for them is there, and whether LibTorch can use them.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,25 +7,25 @@
 namespace lockstep::shell {
 
 struct Gpus {
-  /// What CUDA_VISIBLE_DEVICES of a rank has to be for it to see GPU 0, 1, … of the session: numbers, or what the
-  /// user's CUDA_VISIBLE_DEVICES names ("GPU-…", "MIG-…"). Empty: none is visible.
+  /// Values of CUDA_VISIBLE_DEVICES for a rank to see GPU 0, 1, … of the session: numbers, or what the user's
+  /// CUDA_VISIBLE_DEVICES names ("GPU-…", "MIG-…"). Empty: none is visible.
   std::vector<std::string> visible;
   /// Why sessions can't use GPUs, and how to fix it; empty when they can.
   std::string problem;
-  /// Sessions are refused even where nobody has asked for GPUs.
+  /// Whether sessions are refused even where nobody has asked for GPUs.
   bool refuses = false;
 
   int count() const { return static_cast<int>(visible.size()); }
 };
 
-/// Of this machine, for this user's environment.
+/// Finds those of this machine, for this user's environment.
 Gpus find_gpus();
-/// find_gpus() in parts.
+/// These are find_gpus() in parts.
 int visible_gpus();
 std::string no_gpu_reason();
 
-/// The entries of CUDA_VISIBLE_DEVICES that CUDA takes: up to the first that is no device ("-1", an empty one), for a
-/// driver with `count` GPUs. Null: all.
+/// Returns the entries of CUDA_VISIBLE_DEVICES that CUDA takes: up to the first that is no device ("-1", an empty one),
+/// for a driver with `count` GPUs. Null: all.
 std::vector<std::string> visible_devices(int count, const char* variable);
 
 /// Whether the plug-in (liblockstep_cuda.so, beside the programs or in ../lib) that workers load for GPUs is installed,

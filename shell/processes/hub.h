@@ -1,4 +1,4 @@
-// The session's side of the wire to the workers: one ROUTER socket, on ipc in the session's private directory.
+// The session's side of the wire to the workers is one ROUTER socket, on ipc in the session's private directory.
 //
 // A message to several ranks is encoded once, and its frames are shared by all (zmq_msg_copy counts references). Queues
 // are not limited here: what workers may send is limited by the credit that they have been given.
@@ -32,7 +32,7 @@ struct BadMessage : ChannelError {
   int rank;
 };
 
-/// Bytes that messages can share; `bytes` is moved, not copied.
+/// Makes bytes that messages can share; `bytes` is moved, not copied.
 zmq::message_t shared_frame(std::string bytes);
 
 class Hub {
@@ -41,17 +41,17 @@ class Hub {
   explicit Hub(const std::string& endpoint);
   ~Hub();
 
-  /// A new identity of `rank`, for the process that is about to be started. What the one before it had sent is ignored.
+  /// Makes an identity of `rank` for the process that starts next. What the one before it had sent is ignored.
   const std::string& expect(int rank);
 
   /// Sends to ranks that are connected; to others nothing is sent (their death is noticed elsewhere).
   void send(const RankSet& ranks, const protocol::HubMessage& message, std::vector<zmq::message_t> frames = {});
   void send(int rank, const protocol::HubMessage& message);
 
-  /// The next message, or nothing when none is waiting. Throws BadMessage.
+  /// Returns the next message, or nothing when none is waiting. Throws BadMessage.
   std::optional<FromWorker> receive();
-  /// How many messages have arrived; receive() returns these first. Ranks may send faster than their messages are
-  /// handled, so waiting until none is left may never end. This ends: a rank whose messages are not handled gets no
+  /// Returns how many messages have arrived; receive() returns these first. Ranks may send faster than their messages
+  /// are handled, so waiting until none is left may never end. This ends: a rank whose messages are not handled gets no
   /// credit.
   size_t arrived();
 
@@ -66,13 +66,13 @@ class Hub {
   zmq::socket_ref monitor() { return monitor_; }
 
  private:
-  /// The connection of a rank, known since its first message. Descriptors are used again by later connections.
+  /// Is the connection of a rank, known since its first message. Descriptors are used again by later connections.
   struct Connection {
     int descriptor = -1;
     bool ended = false;
   };
   void note_connection(int rank, const zmq::message_t& frame);
-  /// Takes the frames of the next message out of the socket; false when none is waiting.
+  /// Takes the frames of the next message out of the socket. Returns false when none is waiting.
   bool read_frames(std::vector<zmq::message_t>& frames);
 
   zmq::context_t context_{1};

@@ -1,5 +1,5 @@
-// What a rank wrote before its death and could not send any more: the shell holds the descriptors through which the
-// worker's output goes (protocol/output_channel.h), and reads there what is left.
+// Reads what a rank wrote before its death and could not send any more: the shell holds the descriptors through which
+// the worker's output goes (protocol/output_channel.h), and reads there what is left.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,17 +18,17 @@ class LastOutput {
   LastOutput(const LastOutput&) = delete;
   LastOutput& operator=(const LastOutput&) = delete;
 
-  /// For the worker: the value of LOCKSTEP_OUTPUT_FDS, and the descriptors that it inherits.
+  /// Returns the value of LOCKSTEP_OUTPUT_FDS for the worker, and the descriptors that it inherits.
   std::string environment() const { return protocol::output_channels_text(channels_); }
   std::vector<int> descriptors() const;
-  /// Once the worker has them.
+  /// Called once the worker has them.
   void close_writing_ends();
 
-  /// Bytes of `stream` have arrived in a message.
+  /// Notes that bytes of `stream` have arrived in a message.
   void received(Stream stream, size_t bytes);
 
-  /// Of stdout and stderr, in this order: what has been written and not received. Once, after the worker's process has
-  /// ended and its messages have been received. Does not wait for children of the worker that still write.
+  /// Returns what stdout and stderr, in this order, have written and not received. Called once, after the worker's
+  /// process has ended and its messages have been received. Does not wait for children of the worker that still write.
   std::array<std::string, 2> take();
 
  private:

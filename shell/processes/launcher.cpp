@@ -182,8 +182,8 @@ Launch worker_launch() {
   if (!libtorch.problem.empty()) throw StartError(libtorch.sentence());
   const char* value = std::getenv("LD_LIBRARY_PATH");
   const std::string of_user = value ? value : "";
-  // After the user's folders, as the loader would look into a folder that is written in the program. The plug-in for
-  // GPUs needs the CUDA runtime of the wheels, which is beside torch/.
+  // It comes after the user's folders, as the loader would look into a folder that is written in the program. The
+  // plug-in for GPUs needs the CUDA runtime of the wheels, which is beside torch/.
   std::string folders = (libtorch.folder / "lib").string();
   std::error_code none;
   std::set<std::string> of_wheels;

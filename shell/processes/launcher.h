@@ -33,7 +33,7 @@ struct Launch {
   std::vector<int> default_signals = {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 };
 
-/// How a process ended, in words: "was killed by SIGKILL", "exited with code 3".
+/// Says how a process ended, in words: "was killed by SIGKILL", "exited with code 3".
 struct ProcessEnd {
   int signal = 0;  // 0: it exited
   int code = 0;
@@ -43,7 +43,7 @@ struct ProcessEnd {
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
 };
 
-/// "SIGSEGV"; "signal 63" for one without a name.
+/// Returns "SIGSEGV"; "signal 63" for one without a name.
 std::string signal_name(int signal);
 
 /// A child that runs or has ended. Destroying it kills the child's group and reaps it, but for one as in a shell.
@@ -80,13 +80,13 @@ class Child {
   std::optional<ProcessEnd> end_;
 };
 
-/// How lockstep-worker is started: its path, and the library path by which it finds the LibTorch of
+/// Says how lockstep-worker is started: its path, and the library path by which it finds the LibTorch of
 /// protocol::find_libtorch(). The worker gives its cells and their programs the user's LD_LIBRARY_PATH back. Throws
 /// StartError: no such program, no LibTorch.
 Launch worker_launch();
 
-/// The path of a program of Lockstep: in the folder that LOCKSTEP_BIN names, or else beside this executable. Throws
-/// StartError naming where it looked.
+/// Returns the path of a program of Lockstep: in the folder that LOCKSTEP_BIN names, or else beside this executable.
+/// Throws StartError naming where it looked.
 std::string find_program(const std::string& name);
 
 }  // namespace lockstep::shell

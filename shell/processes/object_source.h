@@ -1,5 +1,5 @@
-// Where a session gets the objects of its cells from: lockstep-compiler (compiler_service.h), or a file that was built
-// ahead (shell/built/). It is asked in the words of protocol/compiler_messages.h, one request at a time.
+// Gives a session the objects of its cells: lockstep-compiler (compiler_service.h), or a file that was built ahead
+// (shell/built/). It is asked in the words of protocol/compiler_messages.h, one request at a time.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,14 +13,14 @@ namespace lockstep::shell {
 
 class EventLoop;
 
-/// Enough for a cell that includes all of a large library, and what a laptop can spare.
+/// It is enough for a cell that includes all of a large library, and what a laptop can spare.
 inline constexpr int64_t kCompileMemoryMb = 3072;
 
 struct CompilerOptions {
   std::string session_directory;
   std::vector<std::string> include_dirs;
   int64_t memory_limit_mb = kCompileMemoryMb;  // what compiling a cell may take; 0: no limit
-  /// For cells of a Python job: the folders of its torch and of the package's headers. Empty: those of sessions.
+  /// Folders of a Python job's torch and of the package's headers, for its cells. Empty: those of sessions.
   std::string torch = {}, headers = {};
 };
 
@@ -40,13 +40,13 @@ class ObjectSource {
   /// request has no answer, StartError where nothing can be asked any more.
   virtual FromCompiler ask(const protocol::CompilerRequest& request) = 0;
 
-  /// How the cell that was compiled last ended on its ranks. Does not wait.
+  /// Takes how the cell that was compiled last ended on its ranks. Does not wait.
   virtual void settle(const protocol::Settle& settle) = 0;
 
   /// Changes whenever what a text means may have: a cell that defines something, %reset.
   virtual int64_t definitions() const = 0;
 
-  /// Ends the wait that is under way, from a callback. Nothing where none is.
+  /// Ends the wait that is under way, from a callback. Does nothing where none is.
   virtual void cancel() = 0;
 };
 

@@ -1,4 +1,4 @@
-// What a child writes to its own output and error streams (not what its cells print): kept for the message about its
+// Keeps what a child writes to its own output and error streams (not what its cells print) for the message about its
 // death.
 #pragma once
 #include <string>
@@ -14,9 +14,9 @@ class OutputTail {
   void close_write_end() { pipe_.write.reset(); }  // once the child has it
   int fd() const { return pipe_.read.get(); }
 
-  /// Takes what is there, without waiting. False when nobody can write any more.
+  /// Takes what is there, without waiting. Returns false when nobody can write any more.
   bool take();
-  /// The last lines, at most `count`, indented by two blanks; empty when there are none.
+  /// Returns the last lines, at most `count`, indented by two blanks; empty when there are none.
   std::string last_lines(int count);
 
  private:

@@ -41,11 +41,11 @@ struct RankInfo {
 class RankGroup {
  public:
   struct Listener {
-    /// Anything but Hello, Ready, NotReady and Dying.
+    /// Takes anything but Hello, Ready, NotReady and Dying.
     std::function<void(FromWorker&)> message;
-    /// Bytes that a rank wrote before its death and had not sent. Comes before died().
+    /// Takes bytes that a rank wrote before its death and had not sent. Comes before died().
     std::function<void(int rank, Stream stream, std::string bytes)> last_output;
-    /// Something that does not end the session.
+    /// Takes something that does not end the session.
     std::function<void(const std::string& text)> warning;
     /// A rank is gone; `error` says how in words, and where if the rank could still report that. Not called while the
     /// group starts or ends.

@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kRehearsalWord = "rehearsal-rank";
 constexpr const char* kEarlyEnd = "LOCKSTEP_REHEARSAL";
-// Of a run: so long that no magic repeats it to measure it better.
+// A run takes so long that no magic repeats it to measure it better.
 constexpr double kRunTime_ms = 1000;
 
 std::string variable(const char* name) {

@@ -11,7 +11,7 @@ namespace lockstep::shell {
 
 struct Launch;
 
-/// A cell that ends early on some ranks: what later cells see depends on it.
+/// Is a cell that ends early on some ranks: what later cells see depends on it.
 struct EarlyEnd {
   int64_t number = 0;  // of the cell, as it is shown
   int64_t cell = 0;  // Compile::cell of the part that ends early
@@ -24,7 +24,7 @@ struct Rehearsal {
   std::optional<EarlyEnd> early_end;  // none: all cells run to their end
 };
 
-/// How a rank is started: by this program itself. With --store, it takes the place of the store process.
+/// Says how a rank is started: by this program itself. With --store, it takes the place of the store process.
 Launch rehearsal_launch(const Rehearsal& rehearsal);
 
 /// Whether this process is a rank of a rehearsal. run_rehearsal_process() serves until the session ends or is gone, and

@@ -4,8 +4,9 @@
 //   $XDG_RUNTIME_DIR/lockstep/<id>/ (or /tmp/lockstep-<uid>-XXXXXX/<id>/), id = <pid>-<hex>, mode 0700
 //     hub            socket of ZeroMQ
 //     session.json
-//     {"id","pid","start_time","started","ranks","backend","versions","workers":[{"rank","pid","start_time"}]} cells/
-//     cell_7.cpp, which line tables name rank-R/        what that worker keeps
+//     {"id","pid","start_time","started","ranks","backend","versions","workers":[{"rank","pid","start_time"}]}
+//     cells/         cell_7.cpp, which line tables name
+//     rank-R/        what that worker keeps
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,7 +14,7 @@
 
 namespace lockstep::shell {
 
-/// Where the shell is, and the programs that it starts will be. Throws StartError where that folder has been removed.
+/// Returns where the shell, and the programs that it starts, are. Throws StartError where that folder has been removed.
 std::string working_directory();
 
 class SessionDirectory {

@@ -1,4 +1,4 @@
-// What a user asks of a session: on the command line, or with %dist_init.
+// Holds what a user asks of a session: on the command line, or with %dist_init.
 #pragma once
 #include <functional>
 #include <map>

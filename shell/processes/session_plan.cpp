@@ -16,9 +16,9 @@
 namespace lockstep::shell {
 namespace {
 
-// A worker with LibTorch loaded and nothing run: measured on CPU, see docs/performance.md.
+// A worker with LibTorch loaded and nothing run takes so much: measured on CPU, see docs/performance.md.
 constexpr int64_t kWorkerMemoryMb = 120;
-// Of the shell, per rank: pidfd, pipe, connection; and what the shell has open itself.
+// The shell has so many per rank (pidfd, pipe, connection), and so many of its own.
 constexpr int64_t kDescriptorsPerRank = 4, kDescriptorsOwn = 64;
 
 int cores() {
@@ -64,7 +64,7 @@ void check_size(int n) {
                      std::to_string(limit) + ": raise it (ulimit -n), or start fewer ranks");
 }
 
-/// A whole number in a LOCKSTEP_* variable, if it is set.
+/// Returns a whole number in a LOCKSTEP_* variable, if it is set.
 std::optional<int> variable(const char* name, int least) {
   const char* text = std::getenv(name);
   if (!text || !*text) return std::nullopt;
@@ -123,7 +123,7 @@ namespace {
 
 std::string count_text(int gpus) { return gpus == 1 ? "1 GPU is" : std::to_string(gpus) + " GPUs are"; }
 
-/// What a user has asked of GPUs, which has to be there.
+/// Returns what a user has asked of GPUs, which has to be there.
 std::string wish_for_gpus(const SessionOptions& options) {
   if (!options.gpu_ids.empty()) return "GPU " + std::to_string(options.gpu_ids.front());
   if (options.share_gpu) return "--share-gpu";
@@ -131,7 +131,7 @@ std::string wish_for_gpus(const SessionOptions& options) {
   return options.backend == "nccl" ? "--backend nccl" : "";
 }
 
-/// Per rank, an index into the visible GPUs.
+/// Returns, per rank, an index into the visible GPUs.
 std::vector<int> choose_gpus(const SessionOptions& options, const Gpus& gpus, int world_size) {
   std::vector<int> usable = options.gpu_ids;
   for (int gpu = 0; options.gpu_ids.empty() && gpu < gpus.count(); ++gpu) usable.push_back(gpu);

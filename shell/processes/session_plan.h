@@ -1,4 +1,4 @@
-// What a session is going to be: how many ranks, on which devices, with which backend and how many threads. Worked out
+// Plans a session: how many ranks, on which devices, with which backend and how many threads. The plan is worked out
 // and checked before anything starts, so that what is wrong with the options costs nothing.
 #pragma once
 #include <chrono>
@@ -23,18 +23,18 @@ struct SessionPlan {
 
 /// Throws UsageError that names the option or the LOCKSTEP_* variable at fault and how to fix it.
 SessionPlan plan_session(const SessionOptions& options);
-/// The same for a machine with these GPUs.
+/// Does the same for a machine with these GPUs.
 SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus);
 
-/// How long output of a rank waits for equal output of the others, if LOCKSTEP_FOLD_TIME says it. Throws as
+/// Returns how long output of a rank waits for equal output of the others, if LOCKSTEP_FOLD_TIME says it. Throws as
 /// plan_session().
 std::optional<std::chrono::milliseconds> fold_time();
 
-/// What the environment of a rank says about its device: LOCKSTEP_DEVICE, and on a GPU LOCKSTEP_GPU_ID and
+/// Returns what the environment of a rank says about its device: LOCKSTEP_DEVICE, and on a GPU LOCKSTEP_GPU_ID and
 /// CUDA_VISIBLE_DEVICES.
 std::map<std::string, std::string> device_environment(const SessionPlan& plan, int rank);
 
-/// "0,1,3" as GPU ids. Throws UsageError naming the part at fault.
+/// Reads "0,1,3" as GPU ids. Throws UsageError naming the part at fault.
 std::vector<int> parse_gpu_ids(const std::string& list);
 
 }  // namespace lockstep::shell

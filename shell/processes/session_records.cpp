@@ -113,7 +113,7 @@ std::vector<SessionRecord> read_sessions(const std::vector<std::string>& folders
 
 namespace {
 
-/// Its shell was killed before it wrote or started anything.
+/// Whether its shell was killed before it wrote or started anything.
 bool has_nothing(const SessionRecord& record) {
   if (record.is_started || !record.cells.empty()) return false;
   std::error_code error;

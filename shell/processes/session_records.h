@@ -1,5 +1,5 @@
-// The sessions of this user on this machine, from what each left in the runtime folder: those that run, and those that
-// were killed before they could tidy up. A session that ended by itself leaves nothing.
+// Finds the sessions of this user on this machine, by what each left in the runtime folder: those that run, and those
+// that were killed before they could tidy up. A session that ended by itself leaves nothing.
 #pragma once
 #include <sys/types.h>
 
@@ -30,7 +30,7 @@ struct SessionRecord {
   std::vector<int64_t> cells;  // numbers of cells whose text is there, ascending
 };
 
-/// All sessions in `folders` (protocol::runtime_directories()), oldest first. What is no session's folder is left out.
+/// Returns all sessions in `folders` (protocol::runtime_directories()), oldest first. Other folders are left out.
 std::vector<SessionRecord> read_sessions(const std::vector<std::string>& folders);
 
 struct Cleaned {
@@ -43,8 +43,8 @@ struct Cleaned {
 /// processes that these have started (known by their environment). Nothing else is ever signalled.
 Cleaned clean_sessions(const std::vector<std::string>& folders);
 
-/// The same for shells that served a prompt over a Python job, and for those that were killed before they wrote anything:
-/// there is nothing in them to look at.
+/// Does the same for shells that served a prompt over a Python job, and for those that were killed before they wrote
+/// anything: there is nothing in them to look at.
 Cleaned clean_prompts(const std::vector<std::string>& folders);
 
 }  // namespace lockstep::shell

@@ -1,5 +1,5 @@
-// Handlers of signals. While a command has something to tidy up (a session's folder, its processes), signals that ask it to end must not end
-// it where it stands.
+// Handles signals. While a command has something to tidy up (a session's folder, its processes), signals that ask it to
+// end must not end it where it stands.
 #pragma once
 #include <csignal>
 

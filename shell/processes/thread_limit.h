@@ -1,5 +1,5 @@
-// How many processes and threads this user may have (ulimit -u, the pids limit of a container). Where a thread can't be
-// started ZeroMQ aborts the program, and LibTorch the rank: this is found out before.
+// Finds out how many processes and threads this user may have (ulimit -u, the pids limit of a container) before it
+// matters: where a thread can't be started ZeroMQ aborts the program, and LibTorch the rank.
 #pragma once
 #include <string>
 

@@ -47,7 +47,7 @@ void check_loopback(const Descriptor& listener, const sockaddr_in& address) {
   const Descriptor server(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
 }
 
-/// A listening socket on 127.0.0.1 with a port that the kernel chose.
+/// Returns a listening socket on 127.0.0.1 with a port that the kernel chose.
 Descriptor listen_on_loopback(int& port) {
   Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = {};

@@ -39,7 +39,7 @@ class WorkerGroup : public RankGroup {
   void give_up(int rank, const std::string& why) override;
 
   void start_store();
-  /// In the environment of every process that ranks start.
+  /// Stands in the environment of every process that ranks start.
   std::string mark_of_session() const { return "LOCKSTEP_SESSION_DIR=" + directory_.path(); }
   void start_rank(int rank, const SessionOptions& options);
   void stop_watching();

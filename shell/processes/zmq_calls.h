@@ -19,13 +19,13 @@ auto without_interrupts(const Call& call) {
   }
 }
 
-/// As zmq::socket_t::recv().
+/// Receives as zmq::socket_t::recv().
 inline zmq::recv_result_t receive(zmq::socket_ref socket, zmq::message_t& message,
                                   zmq::recv_flags flags = zmq::recv_flags::none) {
   return without_interrupts([&] { return socket.recv(message, flags); });
 }
 
-/// As zmq::socket_t::send(); `message` is a zmq::message_t, which is empty after the call, or a zmq::const_buffer.
+/// Sends as zmq::socket_t::send(); `message` is a zmq::message_t, empty after the call, or a zmq::const_buffer.
 template <class Message>
 zmq::send_result_t send(zmq::socket_ref socket, Message&& message, zmq::send_flags flags = zmq::send_flags::none) {
   return without_interrupts([&] { return socket.send(message, flags); });

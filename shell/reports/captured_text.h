@@ -1,4 +1,4 @@
-// What people would see of some events, as plain text: for reports in files.
+// Captures what people would see of some events, as plain text: for reports in files.
 #pragma once
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
-// JUnit's XML for build servers: a suite for each script, a case for each of its cells. What was expected by tags counts
-// as passed; cells after the one at which the run stopped are skipped.
+// Writes JUnit's XML for build servers: a suite for each script, a case for each of its cells. What was expected by
+// tags counts as passed; cells after the one at which the run stopped are skipped.
 #pragma once
 #include <chrono>
 #include <string>
@@ -22,7 +22,7 @@ class JunitReport : public EventSink {
   void take(const Event& event) override;
   void end_cell(const CellOutcome& outcome, const CellJudgement& judgement);
   void skip_cell(const ScriptCell& cell);
-  /// The session could not start, which is an error of the suite.
+  /// Reports that the session could not start, which is an error of the suite.
   void fail_start(const std::string& message);
   /// Writes the file. Returns whether that succeeded; a failure is reported on the standard error.
   bool write() const;

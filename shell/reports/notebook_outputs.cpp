@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 /// JSON is UTF-8; output need not be.
 std::string utf8(const std::string& text) { return find_invalid_utf8(text) ? to_utf8(to_wide(text)) : text; }
 
-/// A multi-line string, as nbformat stores it.
+/// Writes a multi-line string, as nbformat stores it.
 template <typename Json>
 Json lines_json(const std::string& text) {
   Json lines = Json::array();

@@ -1,5 +1,5 @@
-// Outputs of a run in a Jupyter notebook (nbformat 4), as the kernel's display makes them and a frontend stores them:
-// streams, values, findings and errors of each cell. Cells that did not run have none.
+// Writes outputs of a run into a Jupyter notebook (nbformat 4), as the kernel's display makes them and a frontend
+// stores them: streams, values, findings and errors of each cell. Cells that did not run have none.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,7 +19,7 @@ class NotebookOutputs : public EventSink {
   /// UsageError if `from` is no notebook or the folder of `to` can't be written.
   NotebookOutputs(const std::string& from, const std::string& to);
 
-  /// `cell`: of this notebook, or injected after the cell before it.
+  /// `cell` is of this notebook, or injected after the cell before it.
   void begin_cell(const ScriptCell& cell);
   void take(const Event& event) override;
   void end_cell(const CellOutcome& outcome);

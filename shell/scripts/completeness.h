@@ -9,7 +9,7 @@ namespace lockstep::shell {
 
 enum class CellMagics { none, alone, with_body };
 
-/// Does the cell begin with `%%` lines, and is there anything after them yet?
+/// Says whether the cell begins with `%%` lines, and whether there is anything after them yet.
 CellMagics cell_magics_of(std::string_view text);
 
 struct Completeness {
@@ -21,7 +21,7 @@ struct Completeness {
 /// text may have other errors, which compiling it reports. Lines of magics are complete.
 Completeness completeness(std::string_view text);
 
-/// `exit`, `quit`, with or without parentheses and semicolon: the end of the session, as in Python and IPython.
+/// Whether it is `exit` or `quit`, with or without parentheses and semicolon: the end of the session, as in IPython.
 bool asks_to_leave(std::string_view text);
 
 }  // namespace lockstep::shell

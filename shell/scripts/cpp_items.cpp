@@ -135,7 +135,7 @@ bool CppItems::declares(size_t i) const {
     return false;
   size_t last_name = i;
   const size_t name_end = after_name(i, &last_name);
-  // Net::Net() {}, Net::~Net() {}
+  // It is Net::Net() {} or Net::~Net() {}.
   if (text(name_end) == "(" && last_name > i + 1 && text(last_name - 1) == "::" &&
       text(last_name) == text(last_name - 2))
     return true;

@@ -1,5 +1,5 @@
-// The items of a cell, as its tokens show them: what is a declaration and what is a statement, where each ends, and which
-// names a declaration defines. A guess where only a compiler knows.
+// Finds the items of a cell, as its tokens show them: what is a declaration and what is a statement, where each ends,
+// and which names a declaration defines. It guesses where only a compiler knows.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -11,13 +11,13 @@
 
 namespace lockstep::shell {
 
-/// A function: its parameters as text. Otherwise nothing.
+/// Describes a name. A function has its parameters as text, other names have none.
 struct DefinedName {
   std::string name;
   std::optional<std::string> parameters;
 };
 
-/// One item of a cell: tokens [begin, end).
+/// Is one item of a cell: tokens [begin, end).
 struct CppItem {
   size_t begin = 0, end = 0;
   bool declares = false;
@@ -27,10 +27,10 @@ struct CppItem {
 
 class CppItems {
  public:
-  /// Of tokens [first, last), which have to live as long as this.
+  /// Takes tokens [first, last), which have to live as long as this.
   CppItems(const std::vector<CppToken>& tokens, size_t first, size_t last) : tokens_(tokens), at_(first), last_(last) {}
 
-  /// The next item; none at the end.
+  /// Returns the next item; none at the end.
   std::optional<CppItem> next();
 
  private:
@@ -38,15 +38,15 @@ class CppItems {
   bool is_word(size_t i) const { return i < last_ && tokens_[i].is_word(); }
   /// After the bracket that closes the one at `i`.
   size_t after_bracket(size_t i) const;
-  /// After the `>` that closes the `<` at `i`; `i` if these are no template arguments.
+  /// Skips `<...>` at `i`; returns `i` if these are no template arguments.
   size_t after_angle(size_t i) const;
-  /// After a name such as ::a::b<c>::d; `i` if there is none. `last_name`: the index of its last word.
+  /// Skips a name such as ::a::b<c>::d; returns `i` if there is none. `last_name` is the index of its last word.
   size_t after_name(size_t i, size_t* last_name = nullptr) const;
   static bool is_type_word(std::string_view word);
   static bool is_specifier(std::string_view word);
   /// Macros of LibTorch that declare something, and look like calls.
   static bool is_declaring_macro(std::string_view word);
-  /// After the type at `i` with its `const`, `*` and `&`; `i` if there is none.
+  /// Skips the type at `i` with its `const`, `*` and `&`; returns `i` if there is none.
   size_t after_type(size_t i) const;
   bool declares(size_t i) const;
   size_t end_of(size_t i, bool declares) const;

@@ -15,7 +15,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// The cells of a script: where their text begins and ends.
+/// Says where the text of a cell of a script begins and ends.
 struct CellRange {
   size_t begin = 0, end = 0;
 };
@@ -35,7 +35,7 @@ std::vector<CellRange> cells_of(std::string_view text) {
   return cells;
 }
 
-/// The text with blanks in place of everything but C++.
+/// Returns the text with blanks in place of everything but C++.
 std::string code_alone(std::string_view text, const std::vector<CellRange>& cells, const MagicRegistry& registry) {
   std::string code(text.size(), ' ');
   for (size_t i = 0; i < text.size(); ++i)

@@ -30,7 +30,7 @@ class EditorText {
 
   const std::string& text() const { return text_; }
   EditorPosition to_file(EditorPosition in_script) const;
-  /// Of what was inserted: the position of the insertion. Lines of hoisted includes: that of the #include.
+  /// For what was inserted it is the position of the insertion. Lines of hoisted includes have that of the #include.
   EditorPosition to_script(EditorPosition in_file) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a cell is written in.
+// Names the language of a cell.
 #pragma once
 
 namespace lockstep::shell {

@@ -17,7 +17,7 @@ namespace lockstep::shell {
 struct CellOutcome;  // shell/cells/cell_result.h
 class SessionCore;  // shell/session/session_core.h
 
-/// What a magic gets to work with.
+/// A magic gets this to work with.
 struct MagicCall {
   SessionCore& session;
   std::string arguments;                      // of the magic's line, trimmed
@@ -26,13 +26,13 @@ struct MagicCall {
   MagicArguments given;                       // the arguments, read by the description of the magic
 };
 
-/// How far a cell came, for what runs after it.
+/// Says how far a cell came, for what runs after it.
 struct CellEnd {
   bool began = false;  // whether C++ of it ran on any rank
   RankSet completed;  // ranks that ran all of it
 };
 
-/// How a cell magic changes the way in which the rest of its cell is run.
+/// Says how a cell magic changes the way in which the rest of its cell is run.
 struct CellSettings {
   std::optional<RankSet> ranks;
   std::optional<Language> language;  // none: the session's
@@ -84,7 +84,7 @@ std::string details_of(const Magic& magic, MagicForm line_form);
 /// What `%NAME?` shows: usage, summary, details.
 std::string help_of(const Magic& magic, MagicForm line_form);
 
-/// The table of all magics. Names that are unknown throw UsageError with the nearest name.
+/// Is the table of all magics. Names that are unknown throw UsageError with the nearest name.
 class MagicRegistry {
  public:
   static MagicRegistry& instance();
@@ -92,14 +92,14 @@ class MagicRegistry {
   const Magic& find(std::string_view name, bool cell_magic) const;
   bool knows(std::string_view name) const;
   std::vector<const Magic*> all() const;
-  /// Those that work in a session, or at a prompt over a Python job.
+  /// Returns those that work in a session, or at a prompt over a Python job.
   std::vector<const Magic*> available(bool in_job) const;
 
  private:
   std::map<std::string, Magic, std::less<>> magics_;
 };
 
-/// `static const RegisterMagic kSync({...});` at file scope.
+/// Is used as `static const RegisterMagic kSync({...});` at file scope.
 struct RegisterMagic {
   explicit RegisterMagic(Magic magic) { MagicRegistry::instance().add(std::move(magic)); }
 };

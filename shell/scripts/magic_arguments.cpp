@@ -15,8 +15,8 @@
 namespace lockstep::shell {
 namespace {
 
-/// Behind the brackets that a lambda begins with, as `word` has it so far; npos where it begins with none. A set of
-/// ranks, `[0, 2-4]`, names nothing.
+/// Returns the place behind the brackets that a lambda begins with, as `word` has it so far; npos where it begins with
+/// none. A set of ranks, `[0, 2-4]`, names nothing.
 size_t behind_captures(std::string_view word) {
   if (!word.starts_with('[')) return std::string_view::npos;
   int depth = 0;
@@ -44,8 +44,8 @@ bool goes_on_with_lambda(std::string_view word, std::string_view rest) {
   return false;
 }
 
-/// Of template arguments that begin at `text[at]`, a `<`: behind their `>`, where a call, a brace or a scope follows.
-/// npos for what may be a comparison.
+/// Returns the place behind the `>` of template arguments that begin at `text[at]`, a `<`, where a call, a brace or a
+/// scope follows. npos for what may be a comparison.
 size_t behind_template_arguments(std::string_view text, size_t at) {
   if (at == 0 || !(is_name_character(text[at - 1]) || text[at - 1] == ']')) return std::string_view::npos;
   int depth = 0;

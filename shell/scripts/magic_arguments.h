@@ -69,10 +69,10 @@ class MagicArguments {
   std::vector<std::string> words_;
 };
 
-/// The words themselves. Quotes around a whole word are taken off.
+/// Returns the words themselves. Quotes around a whole word are taken off.
 std::vector<std::string> split_arguments(std::string_view text);
 
-/// A whole number of at least `smallest`. Throws UsageError that names `what`.
+/// Returns a whole number of at least `smallest`. Throws UsageError that names `what`.
 int64_t parse_count(const std::string& word, const std::string& what, int64_t smallest = 1);
 
 }  // namespace lockstep::shell

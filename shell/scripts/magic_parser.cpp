@@ -65,8 +65,8 @@ std::optional<MagicUse> find_command(std::string_view raw, int line, std::string
   return MagicUse{"!", std::string(text), line};
 }
 
-/// `expression?`, `expression??` and `?expression`: a name, with members, scopes, calls and subscripts, and nothing else
-/// on the line. `?` alone and `help`, unless a cell has defined that name, are %help.
+/// Finds `expression?`, `expression??` and `?expression`: a name, with members, scopes, calls and subscripts, and
+/// nothing else on the line. `?` alone and `help`, unless a cell has defined that name, are %help.
 std::optional<MagicUse> find_question(std::string_view raw, int line,
                                       const std::function<bool(const std::string&)>& is_name_of_cell) {
   std::string_view text = without_comment(trimmed(raw));

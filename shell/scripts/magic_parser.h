@@ -1,5 +1,5 @@
-// A cell's text taken apart: magics of the complete cell, line magics, and the C++ between them. Every piece of C++ is as
-// long as the whole cell, with blank lines where the rest stood, so that line numbers hold.
+// Takes a cell's text apart: magics of the complete cell, line magics, and the C++ between them. Every piece of C++ is
+// as long as the whole cell, with blank lines where the rest stood, so that line numbers hold.
 //
 // Cell magics (%%name) come first, after blank lines and comments; several may follow one another. A line magic (%name)
 // is recognised where a statement may begin, and splits the C++ there. Both may stand after `// ` where the name is a

@@ -1,4 +1,4 @@
-// Jupyter notebooks (nbformat 4) as session scripts.
+// Reads Jupyter notebooks (nbformat 4) as session scripts.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// Parameters of a script: `--arg NAME=VALUE` sets the variable NAME of a cell tagged `parameters`, as papermill does.
+// Sets parameters of a script: `--arg NAME=VALUE` sets variable NAME of a cell tagged `parameters`, as papermill does.
 #pragma once
 #include <map>
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace lockstep::shell {
 
-/// After each cell tagged `parameters`, a cell tagged `injected-parameters` that assigns those arguments which the cell
-/// declares: `epochs = arg("epochs", epochs);`. Cells that an earlier run injected are left out. Without arguments for
-/// it, a cell gets none.
+/// Adds after each cell tagged `parameters` a cell tagged `injected-parameters` that assigns those arguments which the
+/// cell declares: `epochs = arg("epochs", epochs);`. Cells that an earlier run injected are left out. Without arguments
+/// for it, a cell gets none.
 std::vector<ScriptCell> with_parameters(std::vector<ScriptCell> cells,
                                         const std::map<std::string, std::string>& arguments);
 

@@ -1,9 +1,9 @@
-// A Python cell's text taken apart, as magic_parser.h does for C++: cell magics first, after blank lines and `#`
-// comments; line magics where a statement may begin, in the first column, also as `# %name` where the
-// name is a known magic. `name?` and `!command` as there.
+// Takes a Python cell's text apart, as magic_parser.h does for C++: cell magics first, after blank lines and `#`
+// comments; line magics where a statement may begin, in the first column, also as `# %name` where the name is a known
+// magic. `name?` and `!command` are as there.
 //
-// A cell that is one of pdb's words alone is the magic of that name: continue, where, up, down, detach.
-// `continue` is so on a line of its own, too.
+// A cell that is one of pdb's words alone is the magic of that name: continue, where, up, down, detach. `continue` is
+// so on a line of its own, too.
 #pragma once
 #include <string_view>
 

@@ -25,7 +25,7 @@ bool is_key_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
 }
 
-/// Where `KEY=` begins at or after `from`, at the beginning of a word; npos if nowhere.
+/// Returns where `KEY=` begins at or after `from`, at the beginning of a word; npos if nowhere.
 size_t find_key(std::string_view text, size_t from) {
   for (size_t i = from; i < text.size(); ++i) {
     if (i > 0 && kBlanks.find(text[i - 1]) == std::string_view::npos) continue;
@@ -36,7 +36,7 @@ size_t find_key(std::string_view text, size_t from) {
   return std::string_view::npos;
 }
 
-/// The end of a value that begins at `begin`: the first blank outside quotes and brackets.
+/// Returns the end of a value that begins at `begin`: the first blank outside quotes and brackets.
 size_t find_value_end(std::string_view text, size_t begin) {
   int depth = 0;
   bool quoted = false;
@@ -86,7 +86,7 @@ void read_pair(std::string_view key, std::string_view value, const std::string& 
   marker.cell.metadata[std::string(key)] = json.is_string() ? json.get<std::string>() : json.dump();
 }
 
-/// The word in a marker that says what kind of cell it is, and where it stands.
+/// Is the word in a marker that says what kind of cell it is, and where it stands.
 struct KindWord {
   Kind kind;
   size_t begin, end;
@@ -99,7 +99,7 @@ std::optional<KindWord> find_kind(std::string_view rest, size_t metadata) {
   return std::nullopt;
 }
 
-/// `rest`: what follows `// %%`.
+/// `rest` is what follows `// %%`.
 Marker parse_marker(std::string_view rest, const std::string& where) {
   Marker marker;
   rest = trimmed(rest);
@@ -144,7 +144,7 @@ std::string uncomment_markdown(const std::vector<std::string>& lines, Language l
   return text;
 }
 
-/// Are these lines nothing but blanks and comments? (A header that no cell needs.)
+/// Whether these lines are nothing but blanks and comments (a header that no cell needs).
 bool only_comments(const std::vector<std::string>& lines, Language language) {
   if (language == Language::python)
     return std::all_of(lines.begin(), lines.end(),
@@ -171,7 +171,7 @@ void finish(ScriptCell& cell, std::vector<std::string> lines, int line, Language
   for (size_t i = 0; i < lines.size(); ++i) cell.text += (i ? "\n" : "") + lines[i];
 }
 
-/// The text of a file, with Unix line ends and without a byte order mark. Throws UsageError for what is no text.
+/// Returns a file's text, with Unix line ends and no byte order mark. Throws UsageError for what is no text.
 std::string read_text(const std::string& path) {
   std::string text;
   if (path == "-") {

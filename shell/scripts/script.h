@@ -40,18 +40,18 @@ bool begins_code(std::string_view rest);
 /// names the file and the line and says how to fix it.
 std::vector<ScriptCell> read_script(const std::string& path, Language language = Language::cpp);
 
-/// The percent format alone. `name` is for messages.
+/// Reads the percent format alone. `name` is for messages.
 std::vector<ScriptCell> parse_script(std::string_view text, const std::string& name, Language language = Language::cpp);
 
-/// The cells of a notebook (nbformat 4), raw cells left out. `name` is for messages. Throws UsageError for a notebook of
-/// another language, too.
+/// Returns the cells of a notebook (nbformat 4), raw cells left out. `name` is for messages. Throws UsageError for a
+/// notebook of another language, too.
 std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string& name,
                                        Language language = Language::cpp);
 
-/// The percent format of these cells, which parse_script reads back.
+/// Returns the percent format of these cells, which parse_script reads back.
 std::string format_script(const std::vector<ScriptCell>& cells);
 
-/// "raises-exception" or "expects-finding=verify:mismatch" taken apart. `where` is for messages. Throws UsageError for
+/// Takes "raises-exception" or "expects-finding=verify:mismatch" apart. `where` is for messages. Throws UsageError for
 /// a slip of one of the tags that mean something here; all others are the user's own.
 Tag parse_tag(const std::string& text, const std::string& where);
 

@@ -19,13 +19,13 @@ class ActivityReporter : public EventSink {
 
   explicit ActivityReporter(EventSink& front_end) : front_end_(front_end) {}
 
-  /// What the session is at; nothing where there is nothing to report.
+  /// Returns what the session is at; nothing where there is nothing to report.
   using Look = std::function<std::optional<ActivityEvent>()>;
   /// Reports from now on, until stop().
   void start(EventLoop& loop, Look look);
   void stop() { timer_.reset(); }
 
-  /// For the time of something that may take long; may be nested.
+  /// Lives while something runs that may take long; may be nested.
   class Scope {
    public:
     explicit Scope(ActivityReporter& reporter) : reporter_(reporter) { reporter_.begin(); }

@@ -25,7 +25,7 @@ constexpr int kMostRanksListed = 64;
 
 bool is_blank_character(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-/// A cell as it is typed, up to the cursor.
+/// Is a cell as it is typed, up to the cursor.
 struct Place {
   std::string code;  // the text with blanks in place of magics: as long as the text up to the cursor
   std::string_view line;  // from the beginning of the cursor's line to the cursor
@@ -71,7 +71,7 @@ Place place_of(std::string_view text) {
   return place;
 }
 
-/// Where the word that the cursor is in begins: after the last blank outside brackets and quotes.
+/// Returns where the word that the cursor is in begins: after the last blank outside brackets and quotes.
 size_t word_begin(std::string_view text) {
   size_t begin = 0;
   int depth = 0;
@@ -233,7 +233,7 @@ class Completer {
         if (name.name.starts_with(word)) add(name.name, name.kind == "type" ? "type" : "variable", name.type);
   }
 
-  /// Files and folders whose path begins with the last word of `typed`, seen from the session's directory.
+  /// Offers files and folders whose path begins with the last word of `typed`, seen from the session's directory.
   void paths(std::string_view typed, bool folders_only) {
     const size_t blank = typed.find_last_of(" \t");
     const std::string word(blank == std::string_view::npos ? typed : typed.substr(blank + 1));

@@ -1,5 +1,5 @@
-// What may stand at a place in a cell that is being typed: C++ (asked of the compiler), magics with their options, rank
-// sets and choices, and paths. Front ends draw it as they like; all of them offer the same.
+// Finds what may stand at a place in a cell that is being typed: C++ (asked of the compiler), magics with their
+// options, rank sets and choices, and paths. Front ends draw it as they like; all of them offer the same.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,9 +12,8 @@ namespace lockstep::shell {
 
 class SessionCore;
 
-/// Completions at byte `offset` of `text`, a cell as typed, best first. Starts the session, or over a Python job
-/// the compiler, where C++ is asked for.
-/// Throws ChannelError when the compiler has ended.
+/// Returns completions at byte `offset` of `text`, a cell as typed, best first. Starts the session, or over a Python
+/// job the compiler, where C++ is asked for. Throws ChannelError when the compiler has ended.
 protocol::Completions complete_cell(SessionCore& session, const std::string& text, int64_t offset);
 
 /// Whether `text` is a whole cell. Starts nothing; Python is asked of a rank.

@@ -23,7 +23,7 @@ std::string inset(const std::string& text) {
   return result;
 }
 
-/// Where the name that ends at `end` begins, with the objects and scopes before it: `net->layers[0].weight`.
+/// Returns where the name that ends at `end` begins, with objects and scopes before it: `net->layers[0].weight`.
 size_t name_begin(std::string_view text, size_t end) {
   size_t begin = end;
   for (;;) {

@@ -1,4 +1,4 @@
-// What a name, an expression or a magic is: `EXPR?` and `EXPR??` of a cell, Shift-Tab and tooltips of a front end.
+// Says what a name, an expression or a magic is: `EXPR?` and `EXPR??` of a cell, Shift-Tab and tooltips of a front end.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ struct Description {
   nlohmann::json data;  // the same: expression, type, declaration, comment, cell, where, source
 };
 
-/// What is `expression`? `with_source`: with the text of its definition, where a cell or a header has it. A magic is
+/// Describes `expression`, and `with_source` the text of its definition, where a cell or a header has it. A magic is
 /// named with its percent sign. Nothing runs. Starts the session for anything but a magic.
 Description describe(SessionCore& session, const std::string& expression, bool with_source = false);
 

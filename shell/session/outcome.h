@@ -1,5 +1,5 @@
-// How a script ends: what was expected of a cell and did not come, and the exit code that follows from the first thing
-// that went wrong. Pure.
+// Judges how a script ends: what was expected of a cell and did not come, and the exit code that follows from the first
+// thing that went wrong. Pure.
 #pragma once
 #include <optional>
 #include <string>
@@ -23,8 +23,8 @@ struct CellJudgement {
 /// `lost_ranks`: ranks that died in this cell, or since the one before.
 CellJudgement judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const RankSet& lost_ranks);
 
-/// The exit code of what had gone wrong when the cell was interrupted; kExitOk: nothing. What is expected may still
-/// have come. `before`: the ranks that lived when the cell began.
+/// Returns the exit code of what had gone wrong when the cell was interrupted; kExitOk: nothing. What is expected may
+/// still have come. `before` are the ranks that lived when the cell began.
 int code_before_interrupt(const std::vector<Tag>& tags, const BeforeInterrupt& at, const RankSet& before);
 
 }  // namespace lockstep::shell

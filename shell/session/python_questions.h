@@ -1,4 +1,4 @@
-// What a prompt over a Python job asks its ranks about a text that is typed. The first rank that has stopped answers;
+// Asks the ranks, at a prompt over a Python job, about a text that is typed. The first rank that has stopped answers;
 // without an answer within a moment the shell uses what it knows.
 #pragma once
 #include <cstdint>

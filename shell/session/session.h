@@ -36,18 +36,18 @@ class Session : public SessionCore {
   /// ranks are stuck.
   CellOutcome run(const std::string& text, const std::string& title = "");
 
-  /// Serves the ranks until `fd` is readable, or the time is over. For front ends that wait for typing.
+  /// Serves the ranks until `fd` is readable, or the time is over: for front ends that wait for typing.
   void serve(int fd, std::optional<std::chrono::milliseconds> limit = std::nullopt);
 
   /// For front ends that are typed at: `typed` is called while run() is at a cell and `fd` is readable. -1: not any
   /// more.
   void watch_typing(int fd, std::function<void()> typed);
-  /// Does what works while a cell runs (%hang, %stack, %abort, …) at once. False where the line is no such magic, or
-  /// nothing runs.
+  /// Does what works while a cell runs (%hang, %stack, %abort, …) at once. Returns false where the line is no such
+  /// magic, or nothing runs.
   bool run_now(const std::string& line);
 
-  /// At a prompt: interrupts the ranks that are still in a cell, and returns when they are back, or after 2 s. False
-  /// where none is in one.
+  /// Interrupts, at a prompt, the ranks that are still in a cell, and returns when they are back, or after 2 s. Returns
+  /// false where none is in one.
   bool interrupt_busy_ranks();
 
   using SessionCore::interrupt;

@@ -137,7 +137,7 @@ void SessionCore::shutdown() {
   s.end();
 }
 
-/// For a display, about once a second: asks nobody.
+/// Serves a display, about once a second: asks nobody.
 std::optional<ActivityEvent> SessionCore::activity() const {
   const State& s = *state_;
   if (!s.start) return s.runner ? s.runner->activity() : std::nullopt;

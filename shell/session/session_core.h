@@ -69,7 +69,7 @@ class SessionCore {
   MagicForm line_form() const { return options_.job ? MagicForm::job_line : MagicForm::line; }
   int world_size() const;  // 0 before start()
   RankSet live_ranks() const;
-  /// Ranks of a Python job that run instead of waiting at a prompt; empty in a session.
+  /// Returns ranks of a Python job that run instead of waiting at a prompt; empty in a session.
   RankSet away_ranks() const;
   RankSet dead_ranks() const;
   /// The ranks of a cell that names none: those of %rank, or all or rank 0 (%dist_mode); dead ranks taken out. Starts the
@@ -102,7 +102,7 @@ class SessionCore {
   void show(const Event& event) { events_.take(event); }
   /// Emits a MessageEvent under the running cell.
   void message(std::string text, nlohmann::json data = nullptr);
-  /// The same, with MessageEvent::is_help.
+  /// Does the same, with MessageEvent::is_help.
   void help(std::string text, nlohmann::json data = nullptr);
   /// Compiles and runs C++ as a part of the running cell. Lines are counted from `line` of the cell. What goes wrong is
   /// emitted as events and is in the result's status; throws UsageError for ranks that can't run it.
@@ -110,7 +110,7 @@ class SessionCore {
   /// once.
   CodeResult run_code(std::string_view code, const CellSettings& settings, int line,
                       const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
-  /// The same once, with the values that it shows in `values` instead of in events.
+  /// Does the same once, with the values that it shows in `values` instead of in events.
   CodeResult run_capturing(std::string_view code, const CellSettings& settings, int line,
                            std::vector<ValueEvent>& values);
   /// Runs a command of the shell's here, once, with the ranks' environment and directory, and shows what it writes.
@@ -123,9 +123,9 @@ class SessionCore {
                         const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
   /// Throws UsageError that says what can be done where one of `ranks` is dead, or none is named.
   void check_alive(const RankSet& ranks) const;
-  /// What is known of a rank without asking it.
+  /// Describes a rank by what is known without asking it.
   RankDescription describe_rank(int rank) const;
-  /// Ranks that sit in a cell that is not over, though the prompt is back.
+  /// Returns ranks that sit in a cell that is not over, though the prompt is back.
   RankSet busy_ranks() const;
   /// Asks the I/O threads of live ranks; ranks that did not answer in time are missing from the result.
   std::map<int, nlohmann::json> query(const RankSet& ranks, const protocol::Question& question,
@@ -142,7 +142,7 @@ class SessionCore {
   /// Frees `ranks` from the collectives they sit in; their cells end as aborted. Returns when they are back, or after 5
   /// s. Others go on, until they call a collective.
   void abort(const RankSet& ranks, const std::string& reason);
-  /// What every rank does now and whom it waits for, seen from each cell that is open; one picture where none is.
+  /// Returns what every rank does now and for whom it waits, seen from each open cell; one picture where none is.
   std::vector<inspect::HangPicture> hang_pictures();
 
   // ---- Of a prompt over a Python job ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// A session over a Python job: its ranks are those of the job that have stopped, and its cells are Python.
+// Runs a session over a Python job: its ranks are those of the job that have stopped, and its cells are Python.
 #include <fmt/format.h>
 
 #include <ctime>
@@ -14,9 +14,9 @@ namespace {
 
 // Ranks that stop with the first one are waited for so long; later ones join.
 constexpr std::chrono::milliseconds kTogether{500};
-// For a rank to say which torch it has.
+// A rank may take so long to say which torch it has.
 constexpr std::chrono::milliseconds kDescribeLimit{5000};
-// Longer than a step of a large model.
+// It is longer than a step of a large model.
 constexpr std::chrono::seconds kStepLimit{300};
 
 }  // namespace
@@ -77,7 +77,7 @@ bool SessionCore::resume_job() {
   return !s.workers->live().empty();
 }
 
-/// The compiler of C++ cells, with the torch of `ranks`. Returns false where Ctrl-C has ended its start. Throws
+/// Starts the compiler of C++ cells, with the torch of `ranks`. Returns false where Ctrl-C has ended its start. Throws
 /// lockstep::Error with the reason why there is none.
 bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
   State& s = *state_;

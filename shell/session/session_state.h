@@ -1,4 +1,4 @@
-// What a session holds while it is started, and the cell that it is at. For the session's own files only.
+// Holds what a session has while it is started, and the cell that it is at. For the session's own files only.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,7 +19,7 @@
 
 namespace lockstep::shell {
 
-/// The cell that run() is at.
+/// Describes the cell that run() is at.
 struct RunningCell {
   std::string title, text;
   int64_t number = 0;                          // 0 until C++ of it runs

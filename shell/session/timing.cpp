@@ -41,7 +41,7 @@ TimeReport time_report(const CodeResult& result) {
 
 namespace {
 
-// What one measurement should take at least, so that the clock and the way to the run thread do not show.
+// One measurement should take at least this, so that the clock and the way to the run thread do not show.
 constexpr double kLongEnough_ms = 5;
 constexpr double kWholeTime_ms = 1000;
 constexpr size_t kFewestRuns = 5, kMostRuns = 200;
@@ -49,7 +49,7 @@ constexpr int64_t kMostLoops = 10'000'000;
 
 using Samples = std::map<int, std::vector<double>>;   // rank → ms of each run
 
-/// Runs `head` { body } until there are runs enough. Empty when it went wrong; the error has been emitted.
+/// Runs `head` { body } until there are runs enough. Returns nothing when it went wrong; the error has been emitted.
 Samples measure(SessionCore& session, const std::string& head, const std::string& body, const CellSettings& settings,
                 int line, size_t fewest, double whole_ms) {
   // The brace stands on the magic's line, so that the body's lines and columns hold.
@@ -80,7 +80,7 @@ void timeit(SessionCore& session, const std::string& body, const CellSettings& s
   if (trial.empty()) return;
   double once = 0;
   for (const auto& [rank, ms] : trial) once = std::max(once, *std::min_element(ms.begin() + 1, ms.end()));
-  // A power of ten: few enough that `lockstep build` compiles them all.
+  // The number is a power of ten: few enough that `lockstep build` compiles them all.
   int64_t loops = 1;
   while (static_cast<double>(loops) * once < kLongEnough_ms && loops < kMostLoops) loops *= 10;
   const auto measure_loops = [&](int64_t count) {

@@ -1,4 +1,4 @@
-// How long a cell took, per rank, with the spread: what %time and %%time print.
+// Measures how long a cell took, per rank, with the spread: what %time and %%time print.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace lockstep::shell {
 
-/// "850 µs", "1.23 s": three digits and the unit that suits.
+/// Returns "850 µs", "1.23 s": three digits and the unit that suits.
 std::string duration_text(double ms);
 
 struct TimeReport {
@@ -18,7 +18,7 @@ struct TimeReport {
 TimeReport time_report(const CodeResult& result);
 
 /// Runs `body`, as a block, as often as it takes to say how long it runs, equally often on all ranks, and prints that.
-/// `line`: of the %%timeit, where the block's brace goes.
+/// `line` is that of the %%timeit, where the block's brace goes.
 void timeit(SessionCore& session, const std::string& body, const CellSettings& settings, int line);
 
 }  // namespace lockstep::shell

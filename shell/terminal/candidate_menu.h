@@ -1,5 +1,5 @@
-// Completions below the line that is being typed: in columns, with the signature of the one that is selected, or of
-// each where they are few; and the signatures of a call with the parameter at the cursor marked.
+// Shows completions below the line that is being typed: in columns, with the signature of the one that is selected, or
+// of each where they are few; and the signatures of a call with the parameter at the cursor marked.
 #pragma once
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@ class CandidateMenu {
   explicit CandidateMenu(const std::vector<protocol::Completion>& completions);
 
   size_t size() const { return candidates_.size(); }
-  /// The text that all of them begin with.
+  /// Returns the text that all of them begin with.
   std::string common_prefix() const;
   const std::string& text(size_t index) const { return candidates_[index].text; }
   std::optional<size_t> selected() const { return selected_; }

@@ -1,4 +1,4 @@
-// The cells of this session and of earlier ones, as the arrow keys walk through them. A cell that is changed on the way
+// Walks through the cells of this session and of earlier ones, as the arrow keys do. A cell that is changed on the way
 // keeps its change until the next cell is read.
 #pragma once
 #include <map>
@@ -16,24 +16,24 @@ class CellHistory {
   /// Loads the cells of `file`, to which add() writes.
   explicit CellHistory(HistoryFile file);
 
-  /// Adds a cell, unless it is empty or equal to the last one. Returns why the file can't be written,
-  /// once; empty otherwise. The cell is kept for this session.
+  /// Adds a cell, unless it is empty or equal to the last one. Returns why the file can't be written, once; empty
+  /// otherwise. The cell is kept for this session.
   std::string add(const std::string& text);
 
-  /// The number of cells; index 0 is the oldest, index size() the text that is being typed.
+  /// Returns the number of cells; index 0 is the oldest, index size() the text that is being typed.
   size_t size() const { return cells_.size(); }
   const std::string& operator[](size_t index) const { return cells_[index]; }
 
-  /// A new cell is typed from here on.
+  /// Begins a new cell.
   void begin();
   /// Shows the next cell in `direction` (-1: older) that begins with what was typed before the first step.
   void walk(EditBuffer& buffer, int direction);
-  /// The next walk() takes the text anew that cells must begin with.
+  /// Makes the next walk() take the text anew that cells must begin with.
   void end_walk() { prefix_.reset(); }
   bool is_walking() const { return prefix_.has_value(); }
   /// Shows cell `index`, as it was changed since begin().
   void show(EditBuffer& buffer, size_t index);
-  /// The buffer shows cell `index` already, found by a search that began at `typed`.
+  /// Notes that the buffer shows cell `index`, found by a search that began at `typed`.
   void found(size_t index, const std::string& typed);
 
  private:

@@ -70,7 +70,7 @@ bool EditBuffer::redo() {
   return true;
 }
 
-/// One character back, with the marks that combine with it.
+/// Goes one character back, with the marks that combine with it.
 size_t EditBuffer::before(size_t offset) const {
   while (offset > 0) {
     do --offset;

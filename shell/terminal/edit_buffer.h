@@ -1,5 +1,5 @@
-// The text that is being edited, and where the cursor stands in it. Offsets are bytes of UTF-8, and always between
-// characters.
+// Holds the text that is being edited, and where the cursor stands in it. Offsets are bytes of UTF-8, and always
+// between characters.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -14,16 +14,16 @@ class EditBuffer {
   size_t cursor() const { return cursor_; }
   std::string_view before_cursor() const { return std::string_view(text_).substr(0, cursor_); }
 
-  /// A new text, the cursor at its end; what was there can't be undone to.
+  /// Sets a new text, the cursor at its end; what was there can't be undone to.
   void reset(std::string text, size_t cursor = std::string::npos);
-  /// The same as one change that can be undone.
+  /// Does the same as one change that can be undone.
   void set(std::string text, size_t cursor = std::string::npos);
   void insert(std::string_view text);
   void replace(size_t begin, size_t end, std::string_view text);
   bool undo();
   bool redo();
 
-  // Deletions. Those that are called cut keep the text for yank(); cuts that follow one another keep all of it.
+  // These delete. Those that are called cut keep the text for yank(); cuts that follow one another keep all of it.
   void erase_before();
   void erase_at();
   void cut_word_before();
@@ -32,7 +32,7 @@ class EditBuffer {
   void cut_to_line_end();  // at its end: the line end itself
   void yank();
 
-  // Movements.
+  // These move the cursor.
   void move_to(size_t offset) { cursor_ = offset, goal_column_ = kNone; }
   void move_left();
   void move_right();
@@ -40,8 +40,8 @@ class EditBuffer {
   void move_word_right() { move_to(word_after()); }
   void move_to_line_begin() { move_to(line_begin()); }
   void move_to_line_end() { move_to(line_end()); }
-  /// Down by `lines`, or up; as far as there are lines, in the column where the first such movement began. False where
-  /// it is there already.
+  /// Moves down by `lines`, or up; as far as there are lines, in the column where the first such movement began.
+  /// Returns false where it is there already.
   bool move_lines(int lines);
 
   size_t line_begin() const;

@@ -92,8 +92,8 @@ void EditLineReader::take_signals() {
   }
 }
 
-/// Takes what the terminal has sent. False at its end. Bytes are taken one by one, as those after the end of the cell
-/// belong to whoever reads next.
+/// Takes what the terminal has sent. Returns false at its end. Bytes are taken one by one, as those after the end of
+/// the cell belong to whoever reads next.
 bool EditLineReader::take_input() {
   while (terminal_.has_input()) {
     std::string bytes;
@@ -113,7 +113,7 @@ bool EditLineReader::take_input() {
 
 // ---- The screen -----------------------------------------------------------------------------------------------------
 
-/// Final: all of the text as it is, without the marks before its lines, so that it can be copied from the screen.
+/// `is_final` draws all of the text as it is, without the marks before its lines, to be copied from the screen.
 void EditLineReader::draw(bool is_final) {
   changed_ = false;
   if (hidden_) return;
@@ -446,7 +446,7 @@ void EditLineReader::remember(const std::string& text) {
     terminal_.write("the history is not kept: " + without_controls(problem) + "; see XDG_STATE_HOME\n");
 }
 
-/// To the same column of the line above or below; from the first or last line on, through the history.
+/// Moves to the same column of the line above or below; from the first or last line on, through the history.
 void EditLineReader::move_line(int direction) {
   if (history_.is_walking() || !buffer_.move_lines(direction)) history_.walk(buffer_, direction);
 }

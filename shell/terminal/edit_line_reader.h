@@ -1,4 +1,4 @@
-// Editing on a terminal: cells of several lines with colours, history, completion and signatures, pasted blocks.
+// Edits on a terminal: cells of several lines with colours, history, completion and signatures, pasted blocks.
 //
 //   Enter           takes a complete cell; otherwise begins a new line, indented. On an empty last line: takes the
 //                   text, complete or not
@@ -39,9 +39,9 @@ class EditLineReader : public LineReader {
   void interrupt() noexcept override { terminal_.wake('i'); }
   void set_prompt(const std::string& prompt) override { prompt_ = prompt; }
   void type_ahead(const std::string& bytes) override { keys_.feed(bytes); }
-  /// The next read() begins in $EDITOR with this text (%edit).
+  /// Makes the next read() begin in $EDITOR with this text (%edit).
   void edit_first(const std::string& text) { edit_first_ = text; }
-  /// From a signal handler: the terminal has another size, or the program goes on after it was stopped.
+  /// Notes that the terminal has another size, or the program goes on after it was stopped. From a signal handler.
   void resized() noexcept { terminal_.wake('w'); }
   void resumed() noexcept { terminal_.wake('c'); }
 

@@ -46,7 +46,7 @@ class RowBuilder {
     if (rows_.empty()) rows_.push_back({});
     rows_.back().bytes += prompt;
     rows_.back().width += text_width(prompt);
-    // A prompt that leaves no room: the text begins below it.
+    // The prompt leaves no room: the text begins below it.
     if (rows_.back().width >= width_) rows_.push_back({});
   }
 

@@ -1,5 +1,5 @@
-// What a cell that is being edited looks like: rows of the screen, and how they get there with few bytes. A cell taller
-// than the screen is shown around the cursor, with marks where it goes on.
+// Draws a cell that is being edited: rows of the screen, and how they get there with few bytes. A cell taller than the
+// screen is shown around the cursor, with marks where it goes on.
 #pragma once
 #include <optional>
 #include <string>
@@ -38,16 +38,16 @@ struct EditPicture {
 /// `first_row` is the row of the cell that stands at the top of the screen; it changes as little as the cursor allows.
 Frame frame_of(const EditPicture& picture, const Screen& screen, size_t& first_row);
 
-/// The frame that is on the screen, and the bytes that make another of it.
+/// Has the frame that is on the screen, and makes the bytes that make another of it.
 class FrameWriter {
  public:
-  /// The cursor stands at the beginning of an empty line, and nothing is drawn.
+  /// Forgets the screen: the cursor stands at the beginning of an empty line, and nothing is drawn.
   void forget() { shown_ = {}, known_ = false; }
-  /// The bytes that draw `frame` in place of what is shown.
+  /// Returns the bytes that draw `frame` in place of what is shown.
   std::string draw(Frame frame);
-  /// The bytes that take all of it away; the cursor then stands where its first row was.
+  /// Returns the bytes that take all of it away; the cursor then stands where its first row was.
   std::string erase();
-  /// The screen has another width: the terminal has wrapped rows that were longer.
+  /// Takes another width of the screen: the terminal has wrapped rows that were longer.
   void resized(int columns);
   bool is_shown() const { return known_; }
 

@@ -59,7 +59,7 @@ class Highlighter {
     return text_[first] == '%' && (name >= line_end || std::isalpha(static_cast<unsigned char>(text_[name])));
   }
 
-  /// The name in one colour, its options in another, and C++ after that.
+  /// Colours the name in one colour, its options in another, and C++ after that.
   void magic(size_t first, size_t line_end) {
     const size_t end = std::min(text_.find_first_of(" \t\r\v\f[", first), line_end);
     add(first, end, Style::magic);

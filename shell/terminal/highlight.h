@@ -1,5 +1,5 @@
-// The tokens of a cell that is being typed, for colours: lexical alone, so that it is done in the time between two keys
-// and text that does not compile has colours, too. And the brackets that belong together.
+// Finds the tokens of a cell that is being typed, for colours: lexical alone, so that it is done in the time between
+// two keys and text that does not compile has colours, too. It also finds the brackets that belong together.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -15,11 +15,11 @@ struct Token {
   Style style = Style::plain;
 };
 
-/// In order, without the pieces that have no colour.
+/// Returns them in order, without the pieces that have no colour.
 std::vector<Token> tokens_of(std::string_view text);
 
-/// The bracket at the cursor, or else before it, and the one that matches it: offsets, the opening one first. Brackets
-/// in strings and comments do not count. Nothing where there is none, or no match.
+/// Returns the bracket at the cursor, or else before it, and the one that matches it: offsets, the opening one first.
+/// Brackets in strings and comments do not count. Nothing where there is none, or no match.
 std::optional<std::pair<size_t, size_t>> matching_brackets(std::string_view text, const std::vector<Token>& tokens,
                                                            size_t cursor);
 

@@ -17,7 +17,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// An open file under a lock, both given up at the end of the scope.
+/// Is an open file under a lock, both given up at the end of the scope.
 class LockedFile {
  public:
   LockedFile(const std::string& path, int flags, int lock) {

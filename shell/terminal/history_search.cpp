@@ -40,7 +40,7 @@ HistorySearch::Took HistorySearch::take(const Key& key) {
   }
 }
 
-/// `stay`: the cell that is shown may be the one; otherwise the next one in that direction.
+/// With `stay`, the cell that is shown may be the one; otherwise it is the next one in that direction.
 void HistorySearch::look(int direction, bool stay) {
   if (words_.empty()) return;
   const auto is_end = [&](size_t index) { return direction < 0 ? index == 0 : index + 1 >= history_.size(); };

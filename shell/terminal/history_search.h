@@ -1,4 +1,4 @@
-// A search of the history while its words are typed (Ctrl-R), as readline's.
+// Searches the history while words are typed (Ctrl-R), as readline does.
 #pragma once
 #include <string>
 

@@ -14,7 +14,7 @@ constexpr size_t kLongestSequence = 32;
 
 Key plain(Key::Kind kind) { return {.kind = kind, .text = {}}; }
 
-/// What comes after ESC, up to the final character: "[1;5D".
+/// `sequence` is what comes after ESC, up to the final character: "[1;5D".
 Key key_of(std::string_view sequence) {
   using enum Key::Kind;
   static const std::pair<std::string_view, Key::Kind> kKeys[] = {{"[A", up},
@@ -140,7 +140,7 @@ std::optional<Key> KeyDecoder::next(bool is_over) {
     key.letter = static_cast<char>(first == 31 ? '_' : first + 96);
     return key;
   }
-  // As many characters as there are: what was typed while a cell ran is inserted at once.
+  // Takes as many characters as there are: what was typed while a cell ran is inserted at once.
   size_t end = 0;
   while (end < bytes_.size()) {
     const auto lead = static_cast<unsigned char>(bytes_[end]);

@@ -1,4 +1,4 @@
-// The bytes that a terminal sends, as keys. A sequence may come in pieces; a pasted block (bracketed paste) is one key.
+// Makes keys of the bytes that a terminal sends. A sequence may come in pieces; a bracketed paste is one key.
 #pragma once
 #include <optional>
 #include <string>
@@ -42,8 +42,8 @@ struct Key {
 class KeyDecoder {
  public:
   void feed(std::string_view bytes) { bytes_ += bytes; }
-  /// The next key; nothing where its bytes are not complete yet. `is_over`: no further bytes come soon, so that an
-  /// escape stands for itself.
+  /// Returns the next key; nothing where its bytes are not complete yet. `is_over`: no further bytes come soon, so that
+  /// an escape stands for itself.
   std::optional<Key> next(bool is_over = false);
   /// Whether there are bytes of a key that is not complete; those of a paste do not count.
   bool is_waiting() const { return !bytes_.empty() && !pasting_; }
@@ -51,7 +51,7 @@ class KeyDecoder {
   bool empty() const { return bytes_.empty() && !pasting_; }
   /// Forgets what is not complete.
   void clear();
-  /// The bytes that no key has taken.
+  /// Returns the bytes that no key has taken.
   std::string take_rest();
 
  private:

@@ -85,7 +85,7 @@ void LineBuffer::put(std::string_view piece) {
   cursor_ += piece.size();
 }
 
-/// Colours are kept, erasing is done, all other movements on the screen are left out.
+/// Keeps colours, does erasing, and leaves out all other movements on the screen.
 void LineBuffer::control(std::string_view sequence) {
   if (sequence.size() < 3 || sequence[1] != '[') return;
   if (sequence.back() == 'm') {

@@ -1,5 +1,5 @@
-// The line that a stream is in the middle of, as a terminal would show it: carriage returns overwrite, backspaces step
-// back, colours stay.
+// Holds the line that a stream is in the middle of, as a terminal would show it: carriage returns overwrite, backspaces
+// step back, colours stay.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,7 +15,7 @@ class LineBuffer {
   /// A line longer than kLongest is handed over in pieces, so that memory stays bounded.
   void append(std::string_view bytes, const TakeLine& line);
 
-  /// The unfinished line so far.
+  /// Returns the unfinished line so far.
   std::string_view text() const { return text_; }
   bool empty() const { return text_.empty() && carry_.empty(); }
   /// Ends the unfinished line.

@@ -12,7 +12,7 @@
 
 namespace lockstep::shell {
 
-/// What a reader asks of the session behind it.
+/// A reader asks these of the session behind it.
 struct LineReaderServices {
   /// Waits until `fd` is readable; other things (events of ranks) are served meanwhile.
   std::function<void(int fd)> wait;
@@ -21,7 +21,7 @@ struct LineReaderServices {
   std::function<Completeness(const std::string& text, bool is_pasted)> completeness;
   /// What could stand at byte `offset` of `text`?
   std::function<protocol::Completions(const std::string& text, int64_t offset)> complete;
-  /// The overloads of the call whose arguments stand there.
+  /// Returns the overloads of the call whose arguments stand there.
   std::function<std::vector<protocol::Signature>(const std::string& text, int64_t offset)> signatures;
 };
 
@@ -37,10 +37,10 @@ class LineReader {
 
   /// Reads a cell behind `prompt`, which may hold colours. Cancelled: Ctrl-C; what was typed is gone from the screen.
   virtual Input read(const std::string& prompt) = 0;
-  /// Between hide() and show(): the prompt has changed.
+  /// Called between hide() and show(): the prompt has changed.
   virtual void set_prompt(const std::string& prompt) = 0;
 
-  /// Takes the prompt and what is typed off the screen, and puts it back below what was drawn in between. Only while
+  /// Take the prompt and what is typed off the screen, and put it back below what was drawn in between. Only while
   /// read() waits.
   virtual void hide() = 0;
   virtual void show() = 0;
@@ -48,10 +48,10 @@ class LineReader {
   /// Adds a cell to the history that the arrow keys walk through.
   virtual void remember(const std::string& text) = 0;
 
-  /// What was typed before read() is called: it comes before what the terminal gives.
+  /// Takes what was typed before read() is called: it comes before what the terminal gives.
   virtual void type_ahead(const std::string& bytes) = 0;
 
-  /// From a signal handler: Ctrl-C for a read() that waits.
+  /// Is Ctrl-C for a read() that waits. From a signal handler.
   virtual void interrupt() noexcept = 0;
 };
 

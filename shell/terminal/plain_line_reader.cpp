@@ -19,7 +19,7 @@ bool is_marker(std::string_view line) {
   return line.starts_with("// %%") && (line.size() == 5 || line[5] == ' ' || line[5] == '\t');
 }
 
-/// A head of a definition whose body stands on the next line: "struct Net", "template <typename T>".
+/// Whether it is a head of a definition whose body stands on the next line: "struct Net", "template <typename T>".
 bool awaits_body(std::string_view text) {
   const size_t last = text.rfind('\n');
   const std::string_view line = trimmed(last == std::string_view::npos ? text : text.substr(last + 1));
@@ -57,7 +57,7 @@ void PlainLineReader::interrupt() noexcept { set_event(wake_.get()); }
 
 bool PlainLineReader::was_interrupted() { return take_event(wake_.get()); }
 
-/// Takes what comes next. False at the end of the input, and where an interrupt came first.
+/// Takes what comes next. Returns false at the end of the input, and where an interrupt came first.
 bool PlainLineReader::fill() {
   if (wait_) services_.wait(wait_.get());
   if (was_interrupted()) {
@@ -82,7 +82,7 @@ bool PlainLineReader::next_line(std::string& line) {
   return true;
 }
 
-/// Is the next line there already? Somebody who waits for answers has not sent it yet, and must not be kept waiting.
+/// Whether the next line is there. Somebody who waits for answers has not sent it yet, and must not be kept waiting.
 bool PlainLineReader::has_line_at_hand() {
   size_t searched = 0;
   while (buffer_.find('\n', searched) == std::string::npos) {

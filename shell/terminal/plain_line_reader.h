@@ -1,4 +1,4 @@
-// Cells as plain lines, without editing: from a pipe or a file, and from a terminal that can't move its cursor
+// Reads cells as plain lines, without editing: from a pipe or a file, and from a terminal that can't move its cursor
 // (TERM=dumb), which gets a prompt.
 //
 // From a pipe a cell ends where its text is complete, or at a line `// %%`, after which cells go from marker to marker
@@ -13,7 +13,7 @@ namespace lockstep::shell {
 
 class PlainLineReader : public LineReader {
  public:
-  /// `write_prompt`: shows prompts; none for a pipe.
+  /// `write_prompt` shows prompts; none for a pipe.
   PlainLineReader(int fd, LineReaderServices services, std::function<void(const std::string&)> write_prompt = nullptr);
 
   Input read(const std::string& prompt) override;
@@ -45,7 +45,7 @@ class PlainLineReader : public LineReader {
   bool skipping_ = false;  // the current cell is markdown
 };
 
-/// Does this line go on with the statement before it: `else`, `{`, an operator?
+/// Whether this line goes on with the statement before it: `else`, `{`, an operator.
 bool continues_statement(std::string_view line);
 
 }  // namespace lockstep::shell

@@ -10,8 +10,8 @@ namespace {
 constexpr int kTab = 8;  // columns, at most
 constexpr size_t kBytesPerColumn = 64;  // more than a character with its colours takes
 
-/// The end of a line that may be megabytes long: what can be seen of it, and it is drawn again with each piece that
-/// comes.
+/// Returns the end of a line that may be megabytes long: what can be seen of it, and it is drawn again with each piece
+/// that comes.
 std::string_view end_of(std::string_view line, int columns) {
   const size_t enough = static_cast<size_t>(columns) * kBytesPerColumn;
   if (line.size() <= enough) return line;
@@ -20,7 +20,7 @@ std::string_view end_of(std::string_view line, int columns) {
   return line;
 }
 
-/// The last `columns` of a line that is longer than the screen: a growing line shows where it grows.
+/// Returns the last `columns` of a line that is longer than the screen: a growing line shows where it grows.
 std::string_view tail(std::string_view text, int columns) {
   struct Piece {
     size_t begin;
@@ -46,7 +46,7 @@ void RankOutput::set_ranks(const RankSet& ranks) {
   gutter_width_ = ranks.empty() ? 1 : ranks.str().size();
 }
 
-/// The ranks and a blank; nothing where the session has one rank.
+/// Returns the ranks and a blank; nothing where the session has one rank.
 std::string RankOutput::label(const RankSet& ranks) const {
   if (all_.size() == 1 && ranks == all_) return "";
   std::string text = ranks.str();

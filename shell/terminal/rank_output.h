@@ -1,7 +1,7 @@
-// The ranks' output as people read it: whole lines, each behind the ranks that wrote it, `0-2 │ loss 0.5`. What several
-// ranks write alike is one line. On a terminal the lines that are not finished yet stay at the bottom and are drawn
-// again as they grow, so that the progress bars of several ranks move in place; elsewhere a line is written once it is
-// complete.
+// Draws the ranks' output as people read it: whole lines, each behind the ranks that wrote it, `0-2 │ loss 0.5`. What
+// several ranks write alike is one line. On a terminal the lines that are not finished yet stay at the bottom and are
+// drawn again as they grow, so that the progress bars of several ranks move in place; elsewhere a line is written once
+// it is complete.
 #pragma once
 #include <functional>
 #include <map>
@@ -22,7 +22,7 @@ class RankOutput {
   explicit RankOutput(const Screen& screen) : screen_(screen) {}
 
   void set_screen(const Screen& screen) { screen_ = screen; }
-  /// Ranks of the session: the gutter is left out where there is only one, and made wide enough for all of them.
+  /// Sets the ranks of the session: the gutter is wide enough for all, and absent where there is only one.
   void set_ranks(const RankSet& ranks);
 
   /// Adds to `drawn` the lines that `bytes` complete.
@@ -33,22 +33,22 @@ class RankOutput {
   /// Forgets all unfinished lines.
   void clear() { lines_.clear(); }
 
-  /// Unfinished lines, each cut to one row of the screen, in rank order.
+  /// Returns unfinished lines, each cut to one row of the screen, in rank order.
   std::vector<std::string> unfinished() const;
 
-  /// What goes before a line of output of these ranks: `0-2 │ `, nothing in a session of one rank.
+  /// Returns what goes before a line of output of these ranks: `0-2 │ `, nothing in a session of one rank.
   std::string output_gutter(const RankSet& ranks) const { return gutter(ranks, Stream::standard_output); }
-  /// What goes before each line of a value of these ranks: `0-2 = `.
+  /// Returns what goes before each line of a value of these ranks: `0-2 = `.
   std::string value_gutter(const RankSet& ranks) const;
 
  private:
-  /// Ranks whose unfinished lines are the same so far. Those may be long: it is that of the first of them.
+  /// Has ranks whose unfinished lines are the same so far. Those may be long: it is that of the first of them.
   struct Group {
     RankSet ranks;
     Stream stream;
     const LineBuffer* line;
   };
-  /// What goes before a line of these ranks: `0-2 │ ` on stdout, `0-2 ┊ ` on stderr, nothing in a session of one rank.
+  /// Returns `0-2 │ ` for a line on stdout, `0-2 ┊ ` for one on stderr, nothing in a session of one rank.
   std::string gutter(const RankSet& ranks, Stream stream) const;
   std::string label(const RankSet& ranks) const;
   static void add(std::vector<Group>& groups, Stream stream, int rank, const LineBuffer& line);

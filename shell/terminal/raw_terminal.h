@@ -1,4 +1,4 @@
-// The terminal while a cell is edited: keys come one by one and are not echoed, and signal handlers wake the reader.
+// Sets the terminal for editing: keys come one by one and are not echoed, and signal handlers wake the reader.
 #pragma once
 #include <termios.h>
 
@@ -22,7 +22,7 @@ class RawTerminal {
   /// Keys come one by one from here on, and pasted blocks are marked. Ctrl-C and Ctrl-Z stay signals, so that a question
   /// to the compiler that takes long can be given up. Again, after another program had the terminal: sets it anew.
   void begin();
-  /// The settings from before begin().
+  /// Restores the settings from before begin().
   void end();
 
   /// Writes all of `bytes`, in order with what stdout has buffered.
@@ -33,11 +33,11 @@ class RawTerminal {
   /// Appends at most `most` bytes of what was typed to `bytes`.
   Reading read(std::string& bytes, size_t most) const { return read_some(STDIN_FILENO, bytes, most); }
 
-  /// From a signal handler: next_wake() returns `what` once.
+  /// Makes next_wake() return `what` once. From a signal handler.
   void wake(char what) noexcept;
   std::optional<char> next_wake();
 
-  /// Readable where has_input() is true or a wake-up has come.
+  /// Is readable where has_input() is true or a wake-up has come.
   int descriptor() const { return wait_.get(); }
 
  private:

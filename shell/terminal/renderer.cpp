@@ -22,13 +22,13 @@ std::string indented(std::string_view text, std::string_view indent, int width) 
   return result;
 }
 
-/// The screen to the right of a gutter.
+/// Returns the screen to the right of a gutter.
 Screen inside(Screen screen, int gutter) {
   if (screen.width > 0) screen.width = std::max(1, screen.width - gutter);
   return screen;
 }
 
-/// Line by line, so that no colour runs over the end of one.
+/// Paints line by line, so that no colour runs over the end of one.
 std::string painted_lines(const Screen& screen, Style style, std::string_view text) {
   std::string result;
   for (const std::string_view line : lines_of(text)) result += paint(screen, style, line) + "\n";
@@ -57,7 +57,7 @@ std::string paint_diagnostics(const Screen& screen, std::string_view text) {
   return result;
 }
 
-/// The text of markdown, with headings and the words between ** in bold.
+/// Returns the text of markdown, with headings and the words between ** in bold.
 std::string paint_markdown(const Screen& screen, std::string_view text) {
   std::string result;
   for (const std::string& line : wrapped(text, screen.width > 0 ? std::max(20, screen.width - 1) : 0)) {
@@ -83,8 +83,8 @@ bool is_of_a_cell(const std::string& frame) {
   return frame.starts_with("cell ") || frame.find(" at cell ") != std::string::npos;
 }
 
-/// The frames of cells and what they called: of the insides of libraries nothing, unless no cell is below them.
-/// The event has all.
+/// Returns the frames of cells and what they called, and nothing of the insides of libraries, unless no cell is below
+/// them. The event has all.
 std::vector<std::string> frames_to_draw(const std::vector<std::string>& stack) {
   constexpr size_t kWithoutCell = 5;
   const bool any_cell = std::any_of(stack.begin(), stack.end(), is_of_a_cell);
@@ -98,7 +98,7 @@ std::vector<std::string> frames_to_draw(const std::vector<std::string>& stack) {
   return drawn;
 }
 
-/// Errors of the session itself rather than of C++ that ran: their text says it all.
+/// Whether it is an error of the session itself rather than of C++ that ran: its text says it all.
 bool is_message(const ErrorEvent& error) {
   for (const char* type : {"usage_error", "session_error", "start_error", "load_error", "expectation"})
     if (error.type == type) return true;
@@ -187,7 +187,7 @@ void Renderer::drop_output(size_t bytes) {
          paint(screen_, Style::dim, "; output that is not shown yet is dropped") + "\n");
 }
 
-/// The cell is over, or the prompt comes back: how much of its output has not been shown.
+/// Says how much output of a cell has not been shown, when it is over or the prompt comes back.
 void Renderer::draw_dropped() {
   if (!std::exchange(dropping_, false)) return;
   const double bytes = static_cast<double>(std::exchange(dropped_, 0));
@@ -196,8 +196,8 @@ void Renderer::draw_dropped() {
   drawn_ += paint(screen_, Style::dim, fmt::format("{} {} of output not shown", signs(screen_).dots, size)) + "\n";
 }
 
-/// Rows at the bottom of a terminal that are drawn again as they change: unfinished lines, and ranks that failed while
-/// others still run.
+/// Returns rows at the bottom of a terminal that are drawn again as they change: unfinished lines, and ranks that
+/// failed while others still run.
 std::string Renderer::bottom_rows(size_t& rows) const {
   std::string text;
   rows = 0;
@@ -219,7 +219,7 @@ std::string Renderer::bottom_rows(size_t& rows) const {
   return text;
 }
 
-/// Loops that run, and what takes long, each cut to a row.
+/// Returns loops that run, and what takes long, each cut to a row.
 std::vector<std::string> Renderer::status_rows() const {
   const int columns = screen_.width > 0 ? screen_.width - 1 : 1 << 20;
   std::vector<std::string> rows;
@@ -416,7 +416,7 @@ void Renderer::draw(const RankEvent& event) {
   }
 }
 
-/// Deaths that no error has explained.
+/// Draws deaths that no error has explained.
 void Renderer::draw_deaths() {
   for (const RankEvent& death : deaths_)
     drawn_ += paint(screen_, Style::fault, fmt::format("{} rank {}", signs(screen_).fault, death.rank)) + ": " +

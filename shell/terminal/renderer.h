@@ -27,29 +27,29 @@ class Renderer : public EventSink {
 
   void take(const Event& event) override;
 
-  /// The line that a cell begins with in a transcript, as a prompt shows it: `In [7] ranks 0-3 ▸ title, or first line`.
+  /// Draws the line that a cell begins with in a transcript: `In [7] ranks 0-3 ▸ title, or first line`.
   void begin_cell(int64_t cell, const RankSet& ranks, const std::string& title, const std::string& text);
 
-  /// `text` as it is, with its colours: it is the front end's own.
+  /// Shows `text` as it is, with its colours: it is the front end's own.
   void show(const std::string& text);
 
   /// Ends unfinished lines and draws the errors that are held: the cell is over, or a prompt comes next.
   void flush();
 
-  /// The ranks of a session whose start is not drawn: how wide their names are.
+  /// Sets the ranks of a session whose start is not drawn: how wide their names are.
   void set_ranks(const RankSet& ranks) { output_.set_ranks(ranks); }
-  /// There is a prompt, at which a value can be asked for again.
+  /// Sets whether there is a prompt, at which a value can be asked for again.
   void set_prompt(bool has_prompt) { has_prompt_ = has_prompt; }
-  /// What takes long is one row instead of one for each set of ranks.
+  /// Makes what takes long one row instead of one for each set of ranks.
   void set_brief(bool brief) { brief_ = brief; }
-  /// Off while a prompt is on the screen: nothing is drawn in place, unfinished lines wait for their ends.
+  /// Turns drawing in place off while a prompt is on the screen: unfinished lines wait for their ends.
   void set_live(bool live);
-  /// The terminal has got another size.
+  /// Takes another size of the terminal.
   void set_screen(const Screen& screen);
   /// Whether what is being written is output of ranks, which a display that is behind may drop after an interrupt.
   bool draws_output() const { return draws_output_; }
-  /// The display has dropped `bytes` of output: it says so at once, shows no more of the ranks' output until the cell
-  /// is over, and how much that was then.
+  /// Notes that the display has dropped `bytes` of output: it says so at once, shows no more of the ranks' output until
+  /// the cell is over, and how much that was then.
   void drop_output(size_t bytes);
   /// Leaves out notes, states of ranks and the start of the session; output, values, errors and faults stay.
   void set_quiet(bool quiet) { quiet_ = quiet; }
@@ -100,9 +100,9 @@ class Renderer : public EventSink {
   bool brief_ = false;
 };
 
-/// `In [7] ranks 0-3 ▸ `; `In [ ] …` for a cell without a number; coloured as the screen allows.
+/// Returns `In [7] ranks 0-3 ▸ `, or `In [ ] …` for a cell without a number; coloured as the screen allows.
 std::string prompt_text(int64_t cell, const RankSet& ranks, const Screen& screen);
-/// `In [7] label ▸ `; without a label: `In [7] ▸ `.
+/// Returns `In [7] label ▸ `, or `In [7] ▸ ` without a label.
 std::string prompt_text(int64_t cell, const std::string& label, const Screen& screen);
 
 }  // namespace lockstep::shell

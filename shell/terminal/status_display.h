@@ -1,4 +1,4 @@
-// What goes on, on a terminal of its own: the standard error, while the output of the session goes into a file.
+// Shows what goes on on a terminal of its own: the standard error, while the output of the session goes into a file.
 #pragma once
 #include <utility>
 

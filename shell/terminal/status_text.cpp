@@ -11,7 +11,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// A loop on one rank. `seconds`: in it.
+/// Is a loop on one rank, which has been in it for `seconds`.
 struct RankLoop {
   int rank = 0;
   int64_t done = 0;
@@ -42,20 +42,20 @@ double mean(const std::vector<RankLoop>& loops, Value value) {
 
 std::string rate_text(double rate) {
   if (rate <= 0) return "";
-  // Three digits, and no power of ten.
+  // Writes three digits, and no power of ten.
   const auto digits = [](double number) {
     return number < 999.5 ? fmt::format("{:.3g}", number) : fmt::format("{:.0f}", number);
   };
   return rate < 1 ? digits(1 / rate) + " s/it" : digits(rate) + " it/s";
 }
 
-/// `12.3 s`; of what takes minutes `2:03`.
+/// Returns `12.3 s`, or `2:03` for what takes minutes.
 std::string duration_text(double seconds) {
   return seconds < 60 ? fmt::format("{:.1f} s", seconds) : clock_text(seconds);
 }
 
-/// The slowest rank and the fastest, where they are not level: a rank that is a turn ahead is not, nor one that took
-/// some hundredths of the time more.
+/// Names the slowest rank and the fastest, where they are not level: a rank that is a turn ahead is not, nor one that
+/// took some hundredths of the time more.
 std::string spread_text(const ProgressEvent& event, const std::vector<RankLoop>& loops, bool totals_known,
                         bool totals_equal) {
   if (loops.size() < 2) return "";
@@ -170,7 +170,7 @@ std::vector<std::string> activity_rows(const ActivityEvent& event, const Screen&
   if (event.step) {
     std::string step = fmt::format("building the precompiled header: step {} of {}, {}", event.step->number,
                                    event.step->count, event.step->what);
-    // What was measured, and no promise: the machine may be busier than it was.
+    // It was measured, and is no promise: the machine may be busier than it was.
     if (event.step->last_s) {
       const double all = *event.step->last_s;
       step += event.step_s <= all

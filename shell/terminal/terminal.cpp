@@ -71,7 +71,7 @@ SessionOptions with_activity(SessionOptions options, bool shows_activity) {
 
 class Terminal : private EventSink {
  public:
-  /// `can_edit`: the terminal can move its cursor.
+  /// `can_edit` says that the terminal can move its cursor.
   Terminal(const SessionOptions& options, bool is_interactive, bool can_edit)
       : interactive_(is_interactive),
         output_(STDOUT_FILENO, "the output", [this](size_t dropped) { renderer_.drop_output(dropped); }),
@@ -169,7 +169,7 @@ class Terminal : private EventSink {
       renderer_.take(event);
   }
 
-  /// What %page and %help have found, after their cell: in a pager where it is taller than the screen.
+  /// Shows what %page and %help have found, after their cell: in a pager where it is taller than the screen.
   void show_pages() {
     const size_t rows = static_cast<size_t>(std::max(2, detect_screen(STDOUT_FILENO).height)) - 2;
     for (const PageEvent& page : std::exchange(pages_, {}))
@@ -177,7 +177,7 @@ class Terminal : private EventSink {
         renderer_.take(page);
   }
 
-  /// %edit [CELL], alone in its cell.
+  /// Takes %edit [CELL], alone in its cell.
   bool take_edit(const std::string& text) {
     const std::vector<std::string_view> lines = lines_of(text);
     if (lines.size() != 1 || !lines[0].starts_with("%edit")) return false;
@@ -203,7 +203,7 @@ class Terminal : private EventSink {
 
   bool is_job() const { return session_.options().job.has_value(); }
 
-  /// What the session will be: %dist_init may have changed what the command line said.
+  /// Returns what the session will be: %dist_init may have changed what the command line said.
   RankSet planned_ranks() const { return RankSet::all(plan_session(session_.options()).world_size); }
 
   std::string prompt(const Screen& screen) const {
@@ -242,8 +242,8 @@ class Terminal : private EventSink {
     }
   }
 
-  /// A line was typed while a cell runs: %hang, %stack, %abort and their like are done now, anything else is kept for
-  /// the prompt.
+  /// Takes a line that was typed while a cell runs: %hang, %stack, %abort and their like are done now, anything else is
+  /// kept for the prompt.
   void take_typed() {
     std::string typed;
     const Reading found = read_some(STDIN_FILENO, typed);  // whole lines: the terminal is not in raw mode

@@ -1,18 +1,18 @@
-// The interactive front end: `lockstep` without a subcommand. Reads cells, runs them, draws what comes back; while it
-// waits for typing the session serves its ranks.
+// `lockstep` without a subcommand is the interactive front end. It reads cells, runs them, and draws what comes back;
+// while it waits for typing the session serves its ranks.
 #pragma once
 #include "shell/session/session.h"
 
 namespace lockstep::shell {
 
-/// Until the end of the input, `exit` or `quit`. Where standard input or output is no terminal, cells come from lines
-/// without prompts, and the result is the exit code of the first that fails (as `lockstep run` has them); on a terminal
-/// it is 0. `start_now`: the session starts before the first prompt. Throws StartError when it can't, UsageError for
-/// bad options.
+/// Runs until the end of the input, `exit` or `quit`. Where standard input or output is no terminal, cells come from
+/// lines without prompts, and the result is the exit code of the first that fails (as `lockstep run` has them); on a
+/// terminal it is 0. `start_now`: the session starts before the first prompt. Throws StartError when it can't,
+/// UsageError for bad options.
 int run_terminal(const SessionOptions& options, bool start_now);
 
-/// The prompt over a Python job in the terminal of `lockstep run`, until its user lets the job go on. Its first cell has
-/// the number `first_cell`; returns the number of the next. Throws StartError, UsageError.
+/// Runs the prompt over a Python job in the terminal of `lockstep run`, until its user lets the job go on. Its first
+/// cell has the number `first_cell`; returns the number of the next. Throws StartError, UsageError.
 int64_t run_job_prompt(const SessionOptions& options, int64_t first_cell);
 
 }  // namespace lockstep::shell

@@ -1,5 +1,5 @@
-// What the place that people look at can show: colours, Unicode, how many columns; and the signs and styles that follow
-// from it.
+// Says what the place that people look at can show: colours, Unicode, how many columns; and the signs and styles that
+// follow from it.
 #pragma once
 #include <string>
 #include <string_view>
@@ -40,10 +40,10 @@ enum class Style {
   bracket,
 };
 
-/// `text` in that style; unchanged where the screen has no colours.
+/// Returns `text` in that style; unchanged where the screen has no colours.
 std::string paint(const Screen& screen, Style style, std::string_view text);
 
-/// A sign in Unicode, or what stands for it in ASCII.
+/// Has signs in Unicode, or what stands for them in ASCII.
 struct Signs {
   const char* good;  // ✓
   const char* fault;  // ✗

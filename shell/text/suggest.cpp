@@ -16,7 +16,7 @@ bool begins_with(std::string_view text, std::string_view beginning) {
 }  // namespace
 
 size_t edit_distance(std::string_view a, std::string_view b) {
-  // Three rows of the table of optimal string alignment: two back (for swaps), the previous, the current.
+  // These are three rows of the table of optimal string alignment: two back (for swaps), the previous, the current.
   std::vector<size_t> before(b.size() + 1), previous(b.size() + 1), current(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) previous[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {

@@ -1,4 +1,4 @@
-// "Did you mean": the name that was probably meant, for unknown magics, options, commands, tags and files.
+// Finds the name that was probably meant ("Did you mean"), for unknown magics, options, commands, tags and files.
 #pragma once
 #include <optional>
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace lockstep::shell {
 
-/// Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`, ignoring case.
+/// Returns the edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`, ignoring case.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `name`, if one is near enough to be a slip of it: a third of its letters, or one is the
-/// other's beginning.
+/// Returns the candidate nearest to `name`, if one is near enough to be a slip of it: a third of its letters, or one is
+/// the other's beginning.
 std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates);
 
-/// "; did you mean `PREFIXcandidate`?", or nothing where no candidate is near.
+/// Returns "; did you mean `PREFIXcandidate`?", or nothing where no candidate is near.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates,
                          std::string_view prefix = "");
 

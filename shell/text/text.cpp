@@ -12,7 +12,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// The tables of Unicode, whatever the user's locale is.
+/// Uses the tables of Unicode, whatever the user's locale is.
 int width_of(char32_t code) {
   static const locale_t unicode = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   if (!unicode) return 1;

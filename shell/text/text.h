@@ -18,22 +18,22 @@ bool has_word(std::string_view text, std::string_view word);
 /// ones (CJK, emoji), otherwise 1.
 int character_width(char32_t code);
 
-/// Length of the terminal's escape sequence at the front of `text` (CSI, OSC or two bytes); 0 where there is none.
-/// One that is cut off at the end counts as far as it goes.
+/// Returns the length of the terminal's escape sequence at the front of `text` (CSI, OSC or two bytes); 0 where there
+/// is none. One that is cut off at the end counts as far as it goes.
 size_t escape_length(std::string_view text);
 
-/// Text that comes from a file or a program and is not its output, for a terminal, which obeys control characters:
-/// those of ASCII become `^[`, those beyond (C1) and bytes that are no UTF-8 become U+FFFD. Line ends and tabs stay;
-/// `keeps_colours`: the sequences for colours and bold type as well.
+/// Makes text that comes from a file or a program and is not its output safe for a terminal, which obeys control
+/// characters: those of ASCII become `^[`, those beyond (C1) and bytes that are no UTF-8 become U+FFFD. Line ends and
+/// tabs stay; `keeps_colours`: the sequences for colours and bold type as well.
 std::string without_controls(std::string_view text, bool keeps_colours = false);
 
-/// Columns of one line of text. Escape sequences take none; a tab goes to the next multiple of 8.
+/// Returns the columns of one line of text. Escape sequences take none; a tab goes to the next multiple of 8.
 int text_width(std::string_view text);
 
-/// The beginning of one line of text that takes at most `columns`; escape sequences are kept whole.
+/// Returns the beginning of one line of text that takes at most `columns`; escape sequences are kept whole.
 std::string_view fitting(std::string_view text, int columns);
 
-/// UTF-8 and wide characters. Bytes that are no UTF-8 become U+FFFD.
+/// Convert between UTF-8 and wide characters. Bytes that are no UTF-8 become U+FFFD.
 std::wstring to_wide(std::string_view text);
 std::string to_utf8(std::wstring_view text);
 
@@ -45,7 +45,7 @@ std::vector<std::string> wrapped(std::string_view text, int columns);
 /// it comes behind it: stacks of a recursion.
 std::vector<std::string> without_repeats(const std::vector<std::string>& lines, std::string_view dots);
 
-/// The lines of text, without their ends; a last line end begins no further line.
+/// Returns the lines of text, without their ends; a last line end begins no further line.
 std::vector<std::string_view> lines_of(std::string_view text);
 
 /// Without the white space and line ends at both ends.

@@ -17,9 +17,9 @@
 namespace lockstep::shell {
 namespace {
 
-// What a terminal has room for when it says that it has any.
+// A terminal has room for so much when it says that it has any.
 constexpr size_t kTerminalPiece = 256;
-// After an interrupt, for a pipe's reader that takes nothing.
+// After an interrupt, a pipe's reader that takes nothing is given so long.
 constexpr int kStalled_ms = 2000;
 constexpr std::chrono::milliseconds kOfLate{500};
 
@@ -77,7 +77,7 @@ void TextOutput::write(std::string_view text, bool can_be_cut) {
   }
 }
 
-/// Until the reader takes more.
+/// Waits until the reader takes more.
 TextOutput::Wait TextOutput::wait(bool can_be_cut) {
   const bool interrupted = interrupted_;
   pollfd polls[] = {{fd_, POLLOUT, 0}, {interrupted ? -1 : wake_.get(), POLLIN, 0}};
@@ -98,8 +98,8 @@ void TextOutput::lose(const std::string& why) {
 }
 
 void TextOutput::cut(size_t dropped) {
-  // What the terminal has been given and not shown yet goes, too: it may be seconds' worth. Not in the background,
-  // where this would stop us.
+  // It drops, too, what the terminal has been given and not shown yet, which may be seconds' worth. It does not in the
+  // background, where this would stop us.
   if (::tcgetpgrp(fd_) == ::getpgrp()) ::tcflush(fd_, TCOFLUSH);
   if (on_cut_) on_cut_(dropped);
 }

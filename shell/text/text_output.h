@@ -22,20 +22,20 @@ void write_message(const std::string& text);
 
 class TextOutput {
  public:
-  /// `name`: what messages call it. `on_cut` is called by write() after it has dropped what a display did not take,
-  /// with how many bytes.
+  /// Messages call it `name`. write() calls `on_cut` after it has dropped what a display did not take, with how many
+  /// bytes.
   explicit TextOutput(int fd, std::string name = "the output", std::function<void(size_t dropped)> on_cut = nullptr);
   TextOutput(const TextOutput&) = delete;
   TextOutput& operator=(const TextOutput&) = delete;
 
-  /// `can_be_cut`: output of ranks. What is no more than a few lines about them is written after an interrupt, too.
+  /// `can_be_cut` marks output of ranks. A few lines about them are written after an interrupt, too.
   void write(std::string_view text, bool can_be_cut = false);
-  /// Something could not be written.
+  /// Whether something could not be written.
   bool lost() const { return lost_; }
-  /// Nobody reads any more.
+  /// Whether nobody reads any more.
   bool closed() const { return closed_; }
 
-  /// From a signal handler: from now on a slow reader is not waited for, until resume().
+  /// Makes write() no longer wait for a slow reader, until resume(). From a signal handler.
   void interrupt() noexcept;
   void resume();
 

@@ -13,8 +13,8 @@
 namespace lockstep::worker {
 namespace {
 
-/// The innermost frames in cells. Headers' inline functions are compiled into cells, too, so the first need not be in
-/// the user's text.
+/// Takes the innermost frames in cells. Headers' inline functions are compiled into cells, too, so the first need not
+/// be in the user's text.
 inspect::CallSite capture() {
   Stack stack;
   capture_stack(stack);
@@ -36,7 +36,7 @@ std::string describe(const inspect::CallSite& site) {
   return frame ? where(frame->cell, frame->line) : std::string();
 }
 
-/// The innermost return address in the user's text. What an address is does not change: code that has run stays loaded.
+/// Finds the innermost return address in the user's text. An address keeps its meaning: code that has run stays loaded.
 dist::Caller find_caller() {
   constexpr size_t kKnown = 10'000;
   static thread_local std::unordered_map<uintptr_t, bool> known;

@@ -3,9 +3,9 @@
 
 namespace lockstep::worker {
 
-/// Both. Once, before cells run.
+/// Does both. Called once, before cells run.
 void install_call_sites();
-/// The inspectors alone: the log of a Python job has call sites of its own.
+/// Does it for the inspectors alone: the log of a Python job has call sites of its own.
 void name_cells_in_findings();
 
 }  // namespace lockstep::worker

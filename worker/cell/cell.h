@@ -28,7 +28,7 @@
 namespace dist = lockstep::dist;
 namespace ddp = lockstep::ddp;
 namespace inspect = lockstep::inspect;
-/// What magics write instead of lockstep:: and inspect::, which are names like any: `bool lockstep = true;` takes one
+/// Magics write this instead of lockstep:: and inspect::, which are names like any: `bool lockstep = true;` takes one
 /// over.
 namespace __lockstep {
 using namespace lockstep::inspect;
@@ -54,7 +54,7 @@ class Interrupted : public std::exception {
   const char* what() const noexcept override;
 };
 
-/// What get() returns: a number or the process group, whichever is asked of it.
+/// get() returns it: a number or the process group, whichever is asked of it.
 class GetResult {
  public:
   explicit GetResult(int number) : number_(number) {}
@@ -80,11 +80,11 @@ bool boolean_argument(std::string_view name);
 
 }  // namespace lockstep
 
-/// "ws" (world size), "rank", "grank" (rank in the session), "lrank" (rank on this machine), "pg" (the process group of
-/// all ranks). Throws std::invalid_argument for another name.
+/// Takes "ws" (world size), "rank", "grank" (rank in the session), "lrank" (rank on this machine) or "pg" (the process
+/// group of all ranks). Throws std::invalid_argument for another name.
 lockstep::GetResult get(std::string_view name);
 
-/// What %lib calls: loads a shared library, whose symbols later cells see. Throws std::runtime_error with the loader's
+/// %lib calls it: loads a shared library, whose symbols later cells see. Throws std::runtime_error with the loader's
 /// words.
 extern "C" void __lockstep_load_library(const char* library) __asm__("lockstep_cell_load_library");
 
@@ -138,10 +138,10 @@ auto progress(Range&& range, const lockstep::ProgressOptions& options,
   return lockstep::ProgressRange<Loop>(lockstep::detail::loop_over<Loop>(std::forward<Range>(range)), options, where);
 }
 
-/// What `--arg NAME=VALUE` gave. Throws std::out_of_range where it was not given.
+/// Returns what `--arg NAME=VALUE` gave. Throws std::out_of_range where it was not given.
 inline std::string arg(std::string_view name) { return lockstep::detail::argument(name); }
 
-/// The same with a value for when it was not given, which also says how to read it: arg("epochs", 3) is an int.
+/// Takes a value for when it was not given, which also says how to read it: arg("epochs", 3) is an int.
 template <typename T>
 auto arg(std::string_view name, T fallback) {
   namespace detail = lockstep::detail;

@@ -23,14 +23,14 @@ std::string text_of(const std::exception& error) {
   return text ? text : "";  // a what() of the user's may return nullptr
 }
 
-/// The exception that was being handled when std::throw_with_nested threw `error`. None outside of a handler, where
-/// std::rethrow_if_nested would end the process.
+/// Returns the exception that was being handled when std::throw_with_nested threw `error`. There is none outside of a
+/// handler, where std::rethrow_if_nested would end the process.
 std::exception_ptr nested_in(const std::exception& error) {
   const auto* nested = dynamic_cast<const std::nested_exception*>(&error);
   return nested ? nested->nested_ptr() : nullptr;
 }
 
-/// "outer: inner" for std::throw_with_nested.
+/// Returns "outer: inner" for std::throw_with_nested.
 std::string full_text(const std::exception& error) {
   constexpr int kMostNested = 50;
   std::string text = text_of(error);
@@ -48,7 +48,7 @@ std::string full_text(const std::exception& error) {
   return text;
 }
 
-/// The text of an exception that is no std::exception.
+/// Returns the text of an exception that is no std::exception.
 std::string plain_text() {
   try {
     throw;
@@ -76,7 +76,7 @@ std::vector<Frame> where_thrown(const std::exception_ptr& exception, Symbols& sy
   return innermost_cell_frame(again) ? again : frames;
 }
 
-/// Functions that the compiler of cells has put in: they show the value of a last expression, or find a kept one.
+/// Whether the compiler of cells has put the function in: to show the value of a last expression, or find a kept one.
 bool shows_values(const std::string& function) {
   for (const char* ours : {"lockstep::show_value<", "lockstep::show_here<", "lockstep::detail::write",
                            "lockstep::ValueWriter::", "__lockstep_kept_value<", "lockstep::detail::kept_value("})
@@ -115,7 +115,7 @@ const char* how_to_record_gradients() {
 CaughtError describe_current_exception(Symbols& symbols) {
   CaughtError caught;
   auto& error = caught.error;
-  // The type first: looking at the exception below throws and catches others.
+  // The type comes first: looking at the exception below throws and catches others.
   const auto exception = std::current_exception();
   if (const std::type_info* type = abi::__cxa_current_exception_type()) error.type = demangle(*type);
   const auto frames = where_thrown(exception, symbols);

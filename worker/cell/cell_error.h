@@ -1,4 +1,4 @@
-// The exception that ended a cell, as data.
+// Describes the exception that ended a cell, as data.
 #pragma once
 #include <optional>
 
@@ -15,13 +15,13 @@ struct CaughtError {
   std::optional<Finding> finding;  // that it carries: ranks called different collectives
 };
 
-/// The exception being handled. Inside a catch block.
+/// Describes the exception being handled. Called inside a catch block.
 CaughtError describe_current_exception(Symbols& symbols);
 
 /// Fills in the stack, and the innermost line of a cell on it; where it has none, the step that runs.
 void set_place(protocol::CellError& error, std::vector<Frame> frames, Symbols& symbols);
 
-/// The C++ with which operators of this thread record gradients again; empty where they do.
+/// Returns the C++ with which operators of this thread record gradients again; empty where they do.
 const char* how_to_record_gradients();
 
 }  // namespace lockstep::worker

@@ -1,4 +1,4 @@
-// The definitions behind worker/cell/cell.h, but for show() and who this rank is, which the process knows.
+// Defines what worker/cell/cell.h declares, but for show() and who this rank is, which the process knows.
 #include <c10/util/Exception.h>
 
 #include <charconv>

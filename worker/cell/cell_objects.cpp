@@ -19,7 +19,7 @@
 namespace lockstep::worker {
 namespace {
 
-// Only ever grows, at the front, so that readers on other threads and in signal handlers need no lock.
+// It only grows, at the front, so that readers on other threads and in signal handlers need no lock.
 std::atomic<const CellObject*> g_objects{nullptr};
 std::atomic<size_t> g_count{0};
 
@@ -32,7 +32,7 @@ std::string write_object(const std::string& path, std::string_view bytes) {
   return "the object could not be written to the session's folder: " + why;
 }
 
-/// What dlopen said, without our path and with names demangled.
+/// Returns what dlopen said, without our path and with names demangled.
 std::string explain(std::string text, const std::string& path) {
   if (text.starts_with(path + ": ")) text.erase(0, path.size() + 2);
   constexpr std::string_view kUndefined = "undefined symbol: ";
@@ -50,7 +50,7 @@ std::string explain(std::string text, const std::string& path) {
   return text;
 }
 
-/// Nullptr: `problem` says why.
+/// Returns nullptr where `problem` says why.
 void* open_or_explain(const std::string& path, std::string& problem) {
   try {
     if (void* handle = open_object(path)) return handle;

@@ -1,6 +1,6 @@
-// The shared objects that this rank has loaded: cells and the prelude. Each comes from a file of its own (opening a
-// descriptor number that was used before would give the old library) and has run nothing by being loaded. What has run
-// stays loaded for ever.
+// Holds the shared objects that this rank has loaded: cells and the prelude. Each comes from a file of its own (opening
+// a descriptor number that was used before would give the old library) and has run nothing by being loaded. What has
+// run stays loaded for ever.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,7 +17,7 @@ struct CellObject {
   std::string path;
   const lockstep_cell_entry* entry = nullptr;
   void* handle = nullptr;  // of dlopen
-  uintptr_t begin = 0;     // mapped addresses
+  uintptr_t begin = 0;  // mapped addresses
   // Where later cells of the same text run it: what its line tables call it, and what people call it now.
   mutable std::atomic<int64_t> number{0}, shown_as{0};
   mutable std::atomic<uintptr_t> end{0};  // 0 once it has been unloaded
@@ -40,16 +40,16 @@ void unload_cell(const CellObject& object);
 /// Loads a library that is there already (the prelude). Returns what went wrong; empty when nothing did.
 std::string load_library(const std::string& path);
 
-/// The loaded object that holds `address`; nullptr where there is none. Takes no lock.
+/// Returns the loaded object that holds `address`; nullptr where there is none. Takes no lock.
 const CellObject* find_cell_object(uintptr_t address);
 size_t cell_object_count();
 
-/// Mappings that this process has, and that it may have (vm.max_map_count); nothing where the system doesn't say.
+/// Returns mappings that this process has, and may have (vm.max_map_count); nothing where the system doesn't say.
 int64_t mapping_count();
 std::optional<int64_t> mapping_limit();
-/// How many more objects can be loaded.
+/// Returns how many more objects can be loaded.
 int64_t cells_left();
-/// Mappings that one object takes.
+/// One object takes this many mappings.
 inline constexpr int64_t kMappingsPerCell = 5;
 
 }  // namespace lockstep::worker

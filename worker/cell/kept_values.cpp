@@ -22,7 +22,7 @@ struct Kept {
   void (*destroy)(void*) = nullptr;  // nullptr: the object is somebody else's
 };
 
-/// On the run thread only; never destroyed, since destructors of cells must not run at the end of the process.
+/// Used on the run thread only; never destroyed, since destructors of cells must not run at the end of the process.
 std::map<int64_t, Kept>& values() {
   static auto* const all = new std::map<int64_t, Kept>;
   return *all;

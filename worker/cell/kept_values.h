@@ -21,10 +21,10 @@ namespace lockstep::detail {
 void keep_object(void* object, const std::type_info& type, bool is_small, void (*destroy)(void*));
 /// Keeps the place of an object, if it is one that stays.
 void keep_place(void* object, const std::type_info& type);
-/// The value of a cell. Throws std::out_of_range, with the reason, where this rank has none or one of another type.
+/// Returns the value of a cell. Throws std::out_of_range, with the reason, where this rank has none or another type's.
 void* kept_value(int64_t cell, const std::type_info& type);
 
-/// Copies of these are as good as the original, and cost nothing.
+/// A copy of such a value is as good as the original, and costs nothing.
 template <typename V>
 inline constexpr bool kIsHandle = std::is_scalar_v<V> || std::is_same_v<V, at::Tensor> || SmartPointer<V> ||
                                   std::is_base_of_v<torch::detail::ModuleHolderIndicator, V>;
@@ -35,14 +35,14 @@ void keep_own(From&& from) {
               [](void* object) { delete static_cast<V*>(object); });
 }
 
-/// T as a forwarding reference has it: an lvalue reference, or the type of a temporary.
+/// T is what a forwarding reference has: an lvalue reference, or the type of a temporary.
 template <typename T>
 void keep(std::remove_reference_t<T>& value) {
   using Object = std::remove_reference_t<T>;
   using V = std::remove_cv_t<Object>;
   constexpr bool is_temporary = !std::is_lvalue_reference_v<T>;
   if constexpr (std::is_base_of_v<std::ios_base, V> || std::is_function_v<V> || std::is_volatile_v<Object>) {
-    // Shows nothing, or is no object that can be kept.
+    // It shows nothing, or is no object that can be kept.
   } else if constexpr (kIsHandle<V> && std::is_copy_constructible_v<V>) {
     keep_own<V>(value);
   } else if constexpr (!is_temporary) {
@@ -56,7 +56,7 @@ void keep(std::remove_reference_t<T>& value) {
 
 }  // namespace lockstep::detail
 
-/// What `_7` refers to: the compiler of cells declares it where a cell mentions it.
+/// `_7` refers to it: the compiler of cells declares it where a cell mentions it.
 template <typename T>
 T& __lockstep_kept_value(int64_t cell) {
   return *static_cast<T*>(lockstep::detail::kept_value(cell, typeid(std::remove_cv_t<T>)));

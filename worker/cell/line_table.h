@@ -1,4 +1,4 @@
-// The line table of one loaded cell: which line, of which cell, an address stands for, inlined calls included.
+// The line table of one loaded cell says which line, of which cell, an address stands for, inlined calls included.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,11 +20,11 @@ class LineTable {
   explicit LineTable(const std::string& path);
   ~LineTable();
 
-  /// Innermost inlined call first; the last one is the function that holds `address` (an offset in the object).
+  /// Returns the innermost inlined call first; the function that holds `address` (an offset in the object) comes last.
   std::vector<SourcePlace> lookup(uint64_t address) const;
-  /// The symbol that covers `address`, mangled; empty where there is none. Local symbols too.
+  /// Returns the symbol that covers `address`, mangled; empty where there is none. Local symbols count, too.
   std::string symbol(uint64_t address) const;
-  /// Its value.
+  /// Returns that symbol's value.
   uint64_t symbol_start(uint64_t address) const;
 
  private:

@@ -1,4 +1,4 @@
-// The cells that this process has loaded, and how the steps of one run. On the run thread only.
+// Holds the cells that this process has loaded, and runs their steps. On the run thread only.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,7 +28,7 @@ class LoadedCells {
   /// Runs the steps of a cell, whose run RunState has begun, up to the first that does not end well. `done` has the
   /// cell's number and the status ok before; it says afterwards how many steps ended well, and how the cell ended.
   void run(const protocol::Run& run, protocol::Done& done);
-  /// Runs one step; true when it ended well. Otherwise `done` says how the cell ended.
+  /// Runs one step. Returns whether it ended well; otherwise `done` says how the cell ended.
   bool run_step(const std::function<void()>& step, int64_t index, int line, protocol::Done& done);
 
   Symbols& symbols() { return symbols_; }

@@ -16,7 +16,7 @@ void drop_version(std::string& name, std::string_view outer, std::string_view ve
   }
 }
 
-/// Behind the `>` that belongs to the `<` at `at`; npos where there is none.
+/// Returns the place behind the `>` that belongs to the `<` at `at`; npos where there is none.
 size_t behind_arguments(std::string_view name, size_t at) {
   int depth = 0;
   for (size_t i = at; i < name.size(); ++i) {
@@ -26,7 +26,7 @@ size_t behind_arguments(std::string_view name, size_t at) {
   return std::string_view::npos;
 }
 
-/// `type<first, …>` becomes `plain`, where its arguments begin with `first`.
+/// Makes `plain` of `type<first, …>`, where its arguments begin with `first`.
 void replace_template(std::string& name, std::string_view type, std::string_view first, std::string_view plain) {
   const std::string begin = std::string(type) + "<" + std::string(first);
   for (size_t at = name.find(begin); at != std::string::npos; at = name.find(begin, at + plain.size())) {

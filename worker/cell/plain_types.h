@@ -1,12 +1,12 @@
-// Types in the names of functions, as people write them: what a library spells out for its linker says nothing to a
+// Writes types in the names of functions as people do: what a library spells out for its linker says nothing to a
 // reader of a stack.
 #pragma once
 #include <string>
 
 namespace lockstep::worker {
 
-/// `nlohmann::json_abi_v3_11_2::basic_json<…>` becomes `nlohmann::json`, `std::__cxx11::basic_string<char, …>` becomes
-/// `std::string`, and versioned namespaces of these libraries go. Other text stays.
+/// Makes `nlohmann::json` of `nlohmann::json_abi_v3_11_2::basic_json<…>`, `std::string` of
+/// `std::__cxx11::basic_string<char, …>`, and leaves out versioned namespaces of these libraries. Other text stays.
 std::string plain_types(std::string name);
 
 }  // namespace lockstep::worker

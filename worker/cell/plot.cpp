@@ -15,7 +15,7 @@ constexpr size_t kMostPoints = 4000;  // of a series; a screen has fewer columns
 
 [[noreturn]] void refuse_plot(const std::string& what) { throw std::invalid_argument("show::plot: " + what); }
 
-/// A long series in its shape: of each run of neighbours the least and the greatest, in their order.
+/// Keeps the shape of a long series: of each run of neighbours the least and the greatest, in their order.
 void make_shorter(ChartSeries& series) {
   const size_t count = series.y.size();
   if (count <= kMostPoints) return;

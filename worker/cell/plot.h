@@ -1,4 +1,4 @@
-// show::plot: named series of numbers as a chart, which a notebook draws as a picture and a terminal in text.
+// show::plot shows named series of numbers as a chart, which a notebook draws as a picture and a terminal in text.
 //
 //   show::plot({{"loss", losses}});                                     // vectors, tensors, any range of numbers
 //   show::plot({{"train", train}, {"test", steps, test}}, {.title = "Loss", .x = "step"});
@@ -19,10 +19,10 @@ namespace lockstep {
 
 namespace detail {
 
-/// Of a tensor of any dtype that is real, with one dimension or one element. Throws std::invalid_argument.
+/// Takes a tensor of any real dtype, with one dimension or one element. Throws std::invalid_argument.
 std::vector<double> plotted_numbers(const at::Tensor& tensor);
 
-/// Numbers, or tensors with one element, as losses are kept.
+/// Takes numbers, or tensors with one element, as losses are kept.
 template <typename R>
 concept Plotted = std::ranges::input_range<const R> &&
                   (std::is_arithmetic_v<std::remove_cvref_t<std::ranges::range_value_t<const R>>> ||

@@ -21,8 +21,8 @@ constexpr int64_t kSecond_ns = 1'000'000'000;
 constexpr int64_t kTick_ns = kSecond_ns / 5, kSlowTick_ns = kSecond_ns;
 constexpr int64_t kSlowAfter_ns = 60 * kSecond_ns;
 
-/// Reports of loops that have just begun, or are over before their first tick: so many in a cell, and a few a second
-/// from then on.
+/// Allows reports of loops that have just begun, or are over before their first tick: so many in a cell, and a few a
+/// second from then on.
 class Allowance {
  public:
   bool take(int64_t cell, int64_t now_ns) {
@@ -61,7 +61,7 @@ std::string without_control_characters(std::string label) {
 
 }  // namespace
 
-/// The loops that a thread is in, outermost first, and how often it has begun each of the outermost in this cell.
+/// Holds the loops that a thread is in, outermost first, and how often it has begun each of the outermost in this cell.
 struct ProgressLoop::Thread {
   int64_t cell = 0;
   std::string prefix;  // of names: empty for the thread that runs cells
@@ -135,7 +135,7 @@ void ProgressLoop::end(bool is_complete) {
   std::erase(thread->open, this);
   if (thread->cell != cell_) return;
   const int64_t now = worker::RunState::now_ns();
-  // One that nobody has seen is worth a line only where it is the outermost.
+  // A loop that nobody has seen is worth a line only where it is the outermost.
   if (!is_reported_ && (!parent_.empty() || !allowance().take(cell_, now))) return;
   report(is_complete ? LoopState::completed : LoopState::stopped, now);
 }

@@ -30,7 +30,7 @@ struct ProgressOptions {
 
 namespace detail {
 
-/// One loop: counts, and reports at most five times a second. Not synchronised: the thread that runs the loop uses it.
+/// Counts one loop, and reports at most five times a second. Not synchronised: the thread that runs the loop uses it.
 class ProgressLoop {
  public:
   ProgressLoop(std::string label, std::optional<int64_t> total, const std::source_location& where);

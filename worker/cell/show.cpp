@@ -66,7 +66,7 @@ struct Open {
   std::vector<size_t> values = {};   // and that of its value, after a name or a key
 };
 
-/// Members of more than one line (tensors): each begins a line of its own, indented.
+/// Members of more than one line (tensors) each begin a line of their own, indented.
 void put_in_lines(std::string& text, const Open& open) {
   std::string result;
   for (size_t i = 0; i < open.members.size(); ++i) {
@@ -94,7 +94,7 @@ struct ValueWriter::Impl {
   bool has_data = true;
   std::vector<Open> open;
 
-  /// One value is complete: puts it where it belongs.
+  /// Takes a value that is complete, and puts it where it belongs.
   void value(std::string_view shown, json form, bool has_form = true) {
     text += shown;
     place(std::move(form), has_form);

@@ -1,10 +1,10 @@
-// How the value of an expression becomes text and JSON. Templates only take a value apart; everything that builds text
+// Turns the value of an expression into text and JSON. Templates only take a value apart; everything that builds text
 // lives in the worker, so that a cell pays little to show something.
 //
 // What is shown: numbers, strings and enumerators as one would write them, tensors as PyTorch prints them, modules as a
-// tree with the numbers of their parameters, containers, pairs and tuples element by element, exceptions with their text, anything else with an
-// operator<<, aggregates field by field, and the name of its type where there is nothing better. Expressions of type
-// void and streams (std::cout << x) show nothing.
+// tree with the numbers of their parameters, containers, pairs and tuples element by element, exceptions with their
+// text, anything else with an operator<<, aggregates field by field, and the name of its type where there is nothing
+// better. Expressions of type void and streams (std::cout << x) show nothing.
 //
 // A value that can't be shown must not cost the cell. No template here instantiates what a user wrote, but for the
 // operator<< of a class; where that does not compile, the compiler of cells shows the type alone (kTypeAlone).
@@ -55,7 +55,7 @@ class ValueWriter {
   void tensor(const at::Tensor& value);
   void module(const torch::nn::Module& value);
   void pointer(const void* value, const std::type_info& pointee);
-  /// `names`: what names_of() says of the values of enumerator_tried(); empty where nothing is known.
+  /// `names` is what names_of() says of the values of enumerator_tried(); empty where nothing is known.
   void enumerator(int64_t value, const std::type_info& type, const char* names);
   void duration(double count, int64_t numerator, int64_t denominator);
   void time(double seconds, bool is_of_day);  // since the clock's epoch; of_day: the system's clock
@@ -65,18 +65,18 @@ class ValueWriter {
   void iterator(const std::type_info& element);
   void holder(const char* name, const std::type_info& held);
   void streamed(const void* value, void (*print)(std::ostream&, const void*));
-  /// What is printed has a JSON form as well, whose text this is.
+  /// `data` is the text of the JSON form of what is printed.
   void report(const void* value, void (*print)(std::ostream&, const void*), const std::string& data);
   void name_of(const std::type_info& type);  // of which no more is known
 
-  // {1, 2, 3}, {"a": 1, "b": 2}, (1, "x"), Point{.x = 1, .y = 2}: begin, then item() or key() before each element, then
-  // end().
+  // These write {1, 2, 3}, {"a": 1, "b": 2}, (1, "x") and Point{.x = 1, .y = 2}: begin, then item() or key() before
+  // each element, then end().
   void begin_list();
   void begin_map();
   void begin_tuple();
-  /// `names`: a list whose members end in the fields' names, as field_names() has it; empty: the fields have none.
-  /// False: too many are open (an object that holds itself); the name of the type has been written, and nothing is to
-  /// end.
+  /// `names` is a list whose members end in the fields' names, as field_names() has it; empty: the fields have none.
+  /// Returns false where too many are open (an object that holds itself): the name of the type has been written, and
+  /// nothing is to end.
   bool begin_fields(const std::type_info& type, const char* names);
   bool item();  // false: enough has been shown; count the rest and end
   void key();  // the next two values are a key and what it leads to
@@ -150,7 +150,7 @@ void write_fields(ValueWriter& out, const T& value) {
   }
 }
 
-/// Characters other than char, in units of their size.
+/// Writes characters other than char, in units of their size.
 template <typename Unit>
 void write_wide(ValueWriter& out, std::basic_string_view<Unit> text) {
   out.wide_string(text.data(), text.size(), sizeof(Unit));
@@ -204,7 +204,7 @@ void write_smart_pointer(ValueWriter& out, const V& value) {
     write<Fresh>(out, *value);
 }
 
-/// Text: bounded by the array where it is one, which need not end with a zero.
+/// Writes text. It is bounded by the array where it is one, which need not end with a zero.
 template <typename V>
 void write_string(ValueWriter& out, const V& value) {
   if constexpr (std::is_array_v<V>) {
@@ -253,7 +253,7 @@ void write_streamed(ValueWriter& out, const V& value) {
                [](std::ostream& stream, const void* object) { stream << *static_cast<const V*>(object); });
 }
 
-/// Reports of inspectors that have a JSON form.
+/// Writes reports of inspectors that have a JSON form.
 template <typename V>
 concept ReportWithData = std::is_base_of_v<inspect::Report, V> && requires(const V& value) {
   { report_data(value) } -> std::same_as<std::string>;
@@ -332,7 +332,7 @@ void write_object(ValueWriter& out, T& value) {
   }
 }
 
-/// By an operator<<; without one by its parts, or by the name of its type.
+/// Writes the value by an operator<<; without one by its parts, or by the name of its type.
 template <int Fresh, typename V, typename T>
 void write_other(ValueWriter& out, T& value) {
   if constexpr (ReportWithData<V>) {
@@ -391,11 +391,11 @@ void write(ValueWriter& out, T& value) {
 
 }  // namespace detail
 
-/// In place of a cell's number: how the value looks does not matter, since the code that writes it does not compile.
+/// Stands in place of a cell's number where only the type is shown: the code that writes the value does not compile.
 inline constexpr int kTypeAlone = -1;
 
-/// Shows `value` as a value of the running cell, behind its label if it has one. Local; from any thread.
-/// Fresh is the number of the cell: an operator<< that a later cell defines is seen by later cells.
+/// Shows `value` as a value of the running cell, behind its label if it has one. Fresh is the number of the cell: an
+/// operator<< that a later cell defines is seen by later cells. Local; from any thread.
 template <int Fresh = 0, typename T>
 void show_here(T& value, std::string_view label = {}) {
   using V = std::remove_cv_t<T>;

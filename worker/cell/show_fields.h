@@ -1,5 +1,5 @@
-// The fields of an aggregate and the names of enumerators, which C++20 has no means to ask for. Fields are counted by
-// initialising the aggregate in a requires-expression and reached by structured bindings. They are named, as
+// Finds the fields of an aggregate and the names of enumerators, which C++20 has no means to ask for. Fields are
+// counted by initialising the aggregate in a requires-expression and reached by structured bindings. They are named, as
 // enumerators are, by what Clang writes into __PRETTY_FUNCTION__ for a template argument: one instantiation holds all
 // names of a type.
 #pragma once
@@ -19,7 +19,7 @@ struct ValueBut {
     requires(!std::is_same_v<U, T>)
   operator U() const;
 };
-/// The same as an object that references can be bound to.
+/// Does the same as an object that references can be bound to.
 template <typename T>
 struct ObjectBut {
   template <typename U>
@@ -42,7 +42,7 @@ inline constexpr bool kTakes<T, std::index_sequence<I...>> = requires {
   T{(static_cast<void>(I), ValueBut<T>())...};
 } || requires { T{(static_cast<void>(I), ObjectBut<T>())...}; };
 
-/// The largest number of initialisers that T takes. An array counts by its elements here.
+/// Returns the largest number of initialisers that T takes. An array counts by its elements here.
 template <typename T, size_t Count = kMostFields + 1>
 consteval size_t count_initialisers() {
   if constexpr (Count == 0 || kTakes<T, std::make_index_sequence<Count>>)
@@ -69,7 +69,7 @@ consteval size_t count_initialisers() {
 #define LOCKSTEP_LEAD_15 LOCKSTEP_LEAD_14{},
 #define LOCKSTEP_LEAD_16 LOCKSTEP_LEAD_15{},
 
-/// How many structured bindings T has; kMostFields + 1 where there are more, and where fields are in a base class.
+/// Returns the number of structured bindings of T; kMostFields + 1 where there are more, or fields are in a base class.
 /// Each `{}` initialises one field, an array too. Where a field has no default (a reference), initialisers are counted.
 template <typename T>
 consteval size_t count_fields() {
@@ -265,7 +265,7 @@ consteval const char* field_names() {
 #undef LOCKSTEP_PLACES_15
 #undef LOCKSTEP_PLACES_16
 
-/// Values whose names are asked for: -8 to 127, and powers of two above. The worker (show.cpp) walks the same list.
+/// Names of these values are asked for: -8 to 127, and powers of two above. The worker (show.cpp) walks the same list.
 inline constexpr size_t kEnumeratorsTried = 136 + 56;
 constexpr int64_t enumerator_tried(size_t i) {
   return i < 136 ? static_cast<int64_t>(i) - 8 : int64_t{1} << (i - 136 + 7);

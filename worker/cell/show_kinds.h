@@ -1,4 +1,4 @@
-// What kind of value a type is, as far as show.h takes values apart by it. Names and concepts only.
+// Says what kind of value a type is, as far as show.h takes values apart by it. Names and concepts only.
 //
 // Nothing here may instantiate what a user wrote: a question about a type that is an error would be an error of the
 // cell.
@@ -26,8 +26,7 @@
 
 namespace lockstep::detail {
 
-/// Hides what this namespace is surrounded by: an operator<< for a type of ours must not be found for what converts to
-/// it.
+/// Hides the names around this namespace: an operator<< for a type of ours must not be found for what converts to it.
 struct Hidden {};
 void operator<<(Hidden, Hidden) = delete;
 
@@ -35,7 +34,7 @@ void operator<<(Hidden, Hidden) = delete;
 template <typename T, int Fresh>
 concept Streamable = requires(std::ostream& stream, const T& value) { stream << value; };
 
-/// Has an operator<< of its own, where numbers and what converts to them have those of the standard library.
+/// Is true for a type with an operator<< of its own. Numbers, and what converts to them, have the standard library's.
 template <typename T, int Fresh>
 concept StreamableByItself = requires(std::ostream& stream, const T& value) { operator<<(stream, value); };
 
@@ -55,7 +54,7 @@ inline constexpr bool kIsCharacter<char32_t> = true;
 template <typename T>
 concept StringLike = std::convertible_to<const T&, std::string_view> && !std::is_null_pointer_v<T>;
 
-/// Text of other characters than char: Unit is the character.
+/// Is true for text of other characters than char; Unit is the character.
 template <typename T, typename Unit>
 concept StringOf = std::convertible_to<const T&, std::basic_string_view<Unit>> && !std::is_null_pointer_v<T>;
 template <typename T>
@@ -84,7 +83,7 @@ inline constexpr bool kIsArray<std::initializer_list<T>> = true;
 template <typename T>
 concept Container = std::ranges::range<T> && (kIsArray<T> || requires { typename T::allocator_type; });
 
-/// std::stack and its like, whose elements are in a protected member.
+/// Is true for std::stack and its like, whose elements are in a protected member.
 template <typename T>
 concept Adaptor = !std::ranges::range<T> && requires(const T& value) {
   typename T::container_type;
@@ -139,7 +138,7 @@ template <typename T>
 concept Ordering = std::same_as<T, std::strong_ordering> || std::same_as<T, std::weak_ordering> ||
                    std::same_as<T, std::partial_ordering>;
 
-/// Written by the compiler as "... [T = (lambda at cell_7.cpp:3:5)]".
+/// The compiler writes it as "... [T = (lambda at cell_7.cpp:3:5)]".
 template <typename T>
 consteval const char* text_of_type() {
   return __PRETTY_FUNCTION__;
@@ -148,9 +147,9 @@ template <typename T>
 consteval bool has_type_of_lambda() {
   return std::string_view(text_of_type<T>()).find("T = (lambda at ") != std::string_view::npos;
 }
-/// Is T the type of a lambda? To ask for its operator<<, or whether it converts, would instantiate the body of a
-/// generic one. A variable, since `if constexpr` looks into its other branch, too, where Clang has a call in its
-/// condition.
+/// Whether T is the type of a lambda. To ask for its operator<<, or whether it converts, would instantiate the body of
+/// a generic one. It is a variable, since `if constexpr` looks into its other branch, too, where Clang has a call in
+/// its condition.
 template <typename T>
 inline constexpr bool kIsLambda = false;
 template <typename T>

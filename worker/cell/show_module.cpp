@@ -1,4 +1,4 @@
-// The text of modules: a tree with the parameters of each, and what all of them take.
+// Writes the text of modules: a tree with the parameters of each, and what all of them take.
 #include <torch/nn/module.h>
 
 #include <sstream>
@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-/// 1234567 is 1,234,567.
+/// Makes 1,234,567 of 1234567.
 std::string grouped(int64_t count) {
   std::string text = std::to_string(count);
   for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), ",");
@@ -30,7 +30,7 @@ struct Count {
   }
 };
 
-/// Of the module with all modules in it; what is registered twice counts once.
+/// Counts those of the module with all modules in it; what is registered twice counts once.
 Count parameters_of(const torch::nn::Module& module) {
   Count count;
   std::unordered_set<const void*> seen;

@@ -1,4 +1,4 @@
-// How tensors are written: show::options({.precision = 2}), as torch.set_printoptions.
+// Sets how tensors are written: show::options({.precision = 2}), as torch.set_printoptions.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-/// What is not given stays as it is. Of the rank that calls it, until it is set again.
+/// What is not given stays as it is. Options count for the rank that calls it, until they are set again.
 struct ShowOptions {
   std::optional<int> precision;  // digits after the point, 4 by default; at most 17
   std::optional<int64_t> threshold;  // elements from which on only the edges are written, 1000 by default

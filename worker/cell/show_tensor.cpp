@@ -1,5 +1,5 @@
-// The text of tensors, in PyTorch's form: tensor([[1., 2.]], size=(1, 2), dtype=float32, device='cpu'). The rules for
-// widths, digits and scientific notation are those of torch/_tensor_str.py.
+// Writes the text of tensors in PyTorch's form: tensor([[1., 2.]], size=(1, 2), dtype=float32, device='cpu'). The rules
+// for widths, digits and scientific notation are those of torch/_tensor_str.py.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -41,10 +41,10 @@ std::string formatted(const char* format, int precision, double value) {
   return text;
 }
 
-/// How the real numbers of a tensor are written, all of them alike.
+/// Says how the real numbers of a tensor are written, all of them alike.
 class NumberFormat {
  public:
-  /// `values`: what will be written.
+  /// `values` will be written.
   explicit NumberFormat(const std::vector<double>& values) : digits_(settings().precision) {
     double smallest = std::numeric_limits<double>::infinity(), largest = 0;
     for (const double value : values) {
@@ -81,7 +81,7 @@ class NumberFormat {
   size_t width_ = 1;
 };
 
-/// The elements that are written, as texts of one width, in the order of `shape`.
+/// Returns the elements that are written, as texts of one width, in the order of `shape`.
 std::vector<std::string> texts_of(const at::Tensor& part) {
   const at::Tensor flat = part.resolve_conj().resolve_neg().to(at::kCPU).reshape({-1}).contiguous();
   std::vector<std::string> texts;
@@ -125,7 +125,7 @@ std::vector<std::string> texts_of(const at::Tensor& part) {
   return texts;
 }
 
-/// Both ends of each dimension that is longer than them.
+/// Returns both ends of each dimension that is longer than them.
 at::Tensor edges_of(at::Tensor tensor, int64_t edge) {
   for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
     const int64_t size = tensor.size(dim);
@@ -200,7 +200,7 @@ std::string size_text(at::IntArrayRef sizes) {
   return text + (sizes.size() == 1 ? ",)" : ")");
 }
 
-/// requires_grad=True or grad_fn=<AddBackward0>, if there is one.
+/// Returns requires_grad=True or grad_fn=<AddBackward0>, if there is one.
 std::vector<std::string> gradient_of(const at::Tensor& tensor) {
   if (const auto& node = tensor.grad_fn()) {
     std::string name = node->name();
@@ -211,7 +211,7 @@ std::vector<std::string> gradient_of(const at::Tensor& tensor) {
   return {};
 }
 
-/// size=(2, 3), dtype=float32, device='cpu', grad_fn=<AddBackward0>
+/// Returns size=(2, 3), dtype=float32, device='cpu', grad_fn=<AddBackward0>.
 std::vector<std::string> properties_of(const at::Tensor& tensor) {
   std::vector<std::string> words;
   if (tensor.dim() > 0) words.push_back("size=" + size_text(tensor.sizes()));
@@ -243,7 +243,7 @@ std::string with_properties(std::string text, const std::vector<std::string>& wo
   return text + ")";
 }
 
-/// The tensors of a sparse tensor, with their names.
+/// Returns the tensors of a sparse tensor, with their names.
 std::vector<std::pair<std::string, at::Tensor>> parts_of(const at::Tensor& tensor) {
   if (tensor.layout() == at::kSparse) {
     const at::Tensor flat = tensor.coalesce();
@@ -255,7 +255,7 @@ std::vector<std::pair<std::string, at::Tensor>> parts_of(const at::Tensor& tenso
   return {{"ccol_indices", tensor.ccol_indices()}, {"row_indices", tensor.row_indices()}, {"values", tensor.values()}};
 }
 
-/// Each tensor in it on lines of its own.
+/// Writes each tensor in it on lines of its own.
 std::string text_of_nested(const at::Tensor& tensor) {
   std::string text = "nested_tensor([";
   for (const at::Tensor& part : tensor.detach().unbind()) {

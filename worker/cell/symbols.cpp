@@ -58,7 +58,7 @@ const Frame* innermost_cell_frame(const std::vector<Frame>& frames) {
   return nullptr;
 }
 
-/// As people wrote it; empty where the C++ library does not know how to say it (templates with constraints).
+/// Returns the symbol as people wrote it; empty where the C++ library can't say it (templates with constraints).
 static std::string symbol_name(const std::string& symbol) {
   std::string name = shortened(plain_types(demangle(symbol.c_str())));
   return name.starts_with("_Z") ? std::string() : name;
@@ -108,7 +108,7 @@ Symbols::Symbols() : impl_(std::make_unique<Impl>()) {}
 Symbols::~Symbols() = default;
 
 std::vector<Frame> Symbols::resolve(std::span<const uintptr_t> addresses) {
-  // Libraries first: one pass over the symbols of each, for all the addresses in it.
+  // Libraries come first: one pass over the symbols of each, for all the addresses in it.
   std::vector<Frame> outside(addresses.size());
   std::map<const link_map*, std::vector<size_t>> by_library;
   for (size_t i = 0; i < addresses.size(); ++i) {

@@ -1,5 +1,5 @@
-// Addresses become frames that a user recognises: "train() at cell 7, line 4", "at::matmul(...) in libtorch_cpu.so".
-// No lock of the dynamic loader is taken, so this works while another thread is stuck in dlopen.
+// Turns addresses into frames that a user recognises: "train() at cell 7, line 4", "at::matmul(...) in
+// libtorch_cpu.so". No lock of the dynamic loader is taken, so this works while another thread is stuck in dlopen.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,13 +21,13 @@ struct Frame {
   std::string str() const;
 };
 
-/// One per thread that resolves: it keeps the line tables of the cells that it has met.
+/// Each thread that resolves has one: it keeps the line tables of the cells that it has met.
 class Symbols {
  public:
   Symbols();
   ~Symbols();
 
-  /// Innermost first; a call that was inlined is a frame of its own. Frames of the worker are left out.
+  /// Returns frames, innermost first; a call that was inlined is one of its own. Frames of the worker are left out.
   std::vector<Frame> resolve(std::span<const uintptr_t> addresses);
   std::vector<Frame> resolve(const Stack& stack) { return resolve({stack.pc, static_cast<size_t>(stack.size)}); }
 
@@ -36,13 +36,13 @@ class Symbols {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The innermost frame in a cell's own text; nullptr where there is none.
+/// Returns the innermost frame in a cell's own text; nullptr where there is none.
 const Frame* innermost_cell_frame(const std::vector<Frame>& frames);
 
-/// "cell 7, line 4".
+/// Returns "cell 7, line 4".
 std::string where(int64_t cell, int line);
 
-/// The number in ".../cell_7.cpp"; 0 for another file. Line tables name the files of cells so.
+/// Returns the number in ".../cell_7.cpp", by which line tables name the files of cells; 0 for another file.
 int64_t cell_of_source(std::string_view path);
 
 }  // namespace lockstep::worker

@@ -14,7 +14,7 @@
 namespace lockstep::worker {
 namespace {
 
-// Encodings of pointers in exception tables (DWARF, "DW_EH_PE_*").
+// These encode pointers in exception tables (DWARF, "DW_EH_PE_*").
 constexpr uint8_t kOmitted = 0xff, kFormat = 0x0f;
 constexpr uint8_t kPointer = 0x00, kUleb = 0x01, kUdata2 = 0x02, kUdata4 = 0x03, kUdata8 = 0x04;
 

@@ -1,11 +1,11 @@
-// Whether an exception that is thrown now could leave the cell, or would end the process on its way: in a function that
-// is noexcept, a destructor, a thread's outermost function. An interrupt that would do that waits.
+// Decides whether an exception that is thrown now could leave the cell, or would end the process on its way: in a
+// function that is noexcept, a destructor, a thread's outermost function. An interrupt that would do that waits.
 #pragma once
 
 namespace lockstep::worker {
 
-/// Walks the caller's stack out to the worker's own code. True where some function on the way lets no exception out. It
-/// errs on the side of true: a handler that would catch the exception before it gets there is not looked for.
+/// Walks the caller's stack out to the worker's own code. Returns true where some function on the way lets no exception
+/// out. It errs on the side of true: a handler that would catch the exception before it gets there is not looked for.
 bool throwing_would_terminate();
 
 }  // namespace lockstep::worker

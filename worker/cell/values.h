@@ -1,4 +1,4 @@
-// The way of shown values and of progress to the hub, from whatever thread they come.
+// Sends shown values and progress to the hub, from whatever thread they come.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace lockstep::worker {
 
-/// A value of the running cell, whose number it gets. Output written before it is sent before it.
+/// Sends a value of the running cell, whose number it gets. Output written before it is sent before it.
 void post_value(protocol::Value value);
-/// Progress of a loop. It replaces what has not been sent yet of the same loop. The end of a loop comes after the
+/// Sends progress of a loop. It replaces what has not been sent yet of the same loop. The end of a loop comes after the
 /// output that was written before it.
 void post_progress(protocol::Progress progress);
 
-/// Values of the running cell are shown in full from here on: %page.
+/// Lets values of the running cell be shown in full from here on: %page.
 void show_in_full() __asm__("lockstep_cell_show_in_full");
 bool shows_in_full();
 

@@ -1,5 +1,5 @@
-// Typical uses of LibTorch, as cells have them. Clang finds the templates instantiated here in the precompiled header,
-// and the code for them is in a library that every rank has loaded: what stands here, no cell pays for.
+// Has typical uses of LibTorch, as cells have them. Clang finds the templates instantiated here in the precompiled
+// header, and the code for them is in a library that every rank has loaded: what stands here, no cell pays for.
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -227,7 +227,7 @@ inline void values() {
   show(v);
   show(vd);
   show(vt);
-  // As last expressions: a name, and a value.
+  // A last expression is a name or a value.
   const auto show_both = [](auto& name) {
     show_value<0>(name);
     show_value<0>(std::remove_cvref_t<decltype(name)>(name));
@@ -246,7 +246,7 @@ inline void values() {
 
 }  // namespace lockstep::warm
 
-/// What the prelude's library has to hold.
+/// The prelude's library has to hold these.
 #define LOCKSTEP_WARM_FUNCTIONS                                                                                   \
   reinterpret_cast<void*>(&lockstep::warm::training), reinterpret_cast<void*>(&lockstep::warm::containers),       \
       reinterpret_cast<void*>(&lockstep::warm::data), reinterpret_cast<void*>(&lockstep::warm::standard_library), \

@@ -1,5 +1,5 @@
-// assert() of cells: __assert_fail in front of the C library's. The error of a cell's
-// assertion names cell and line, and not the file and the function that the compiler makes of the cell.
+// Puts __assert_fail of assert() in cells in front of the C library's. The error of a cell's assertion names cell and
+// line, not the file and function that the compiler makes of the cell.
 #include <dlfcn.h>
 
 #include <cctype>
@@ -22,7 +22,7 @@ bool is_file_of_a_cell(std::string_view file) {
   return false;
 }
 
-/// "void cell_7()": the code of a cell outside of functions.
+/// Whether it is "void cell_7()", the code of a cell outside of functions.
 bool is_cell_itself(std::string_view function) {
   constexpr std::string_view kBegin = "void cell_";
   if (!function.starts_with(kBegin)) return false;

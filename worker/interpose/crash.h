@@ -1,6 +1,6 @@
-// The last words of a rank. A fatal signal, or a cell that calls exit, leaves a report here and wakes the I/O thread,
-// which tells the hub which cell, which line and why; then the process ends as it would have ended. The dying thread
-// waits for that with a limit, so that nothing holds up the end for long.
+// Sends the last words of a rank. A fatal signal, or a cell that calls exit, leaves a report here and wakes the I/O
+// thread, which tells the hub which cell, which line and why; then the process ends as it would have ended. The dying
+// thread waits for that with a limit, so that nothing holds up the end for long.
 #pragma once
 #include <signal.h>
 
@@ -24,16 +24,16 @@ struct DeathReport {
 /// Installs the handlers, and a stack of their own for the calling thread. `event_fd` is written to for each report.
 void install_crash_handlers(int event_fd);
 
-/// The I/O thread's end: the report, once; nullptr while there is none.
+/// Returns the report to the I/O thread, once; nullptr while there is none.
 const DeathReport* take_death_report();
-/// What the next SIGABRT is about, for its report.
+/// Sets what the next SIGABRT is about, for its report.
 void set_abort_message(const char* text);
 /// Lets the dying thread go on.
 void death_reported();
 
-/// "SIGSEGV".
+/// Returns "SIGSEGV".
 std::string signal_name(int signal);
-/// One sentence for people: "reads or writes address 0x10, where there is nothing".
+/// Returns one sentence for people: "reads or writes address 0x10, where there is nothing".
 std::string describe(const DeathReport& report);
 
 /// The exit that has been reported already, or that the worker itself wants, needs no report.

@@ -1,6 +1,6 @@
-// __cxa_demangle of the worker, in front of the C++ library's: LibTorch, the C++ library and user code demangle names
-// of cells for their messages, and these carry the tag of the cell and the compiler's own namespaces, which people have
-// not written.
+// Puts the worker's __cxa_demangle in front of the C++ library's: LibTorch, the C++ library and user code demangle
+// names of cells for their messages, and these carry the tag of the cell and the compiler's own namespaces, which
+// people have not written.
 #include <cxxabi.h>
 #include <dlfcn.h>
 

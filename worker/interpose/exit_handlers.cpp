@@ -1,4 +1,4 @@
-// atexit, at_quick_exit and pthread_atfork for cells. The C library keeps them in the part of it that is linked into
+// Gives cells atexit, at_quick_exit and pthread_atfork. The C library keeps them in the part of it that is linked into
 // each object (libc_nonshared.a), and objects of cells are linked with nothing: they find these. Registered is for the
 // process's end: a cell that has run is never unloaded.
 #include <pthread.h>

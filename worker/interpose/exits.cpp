@@ -1,4 +1,4 @@
-// exit, _exit, _Exit and quick_exit of the worker, in front of the C library's: a cell that calls one ends its rank,
+// Puts the worker's exit, _exit, _Exit and quick_exit in front of the C library's: a cell that calls one ends its rank,
 // and the rank says so before it goes. In a child that a cell has forked they are the C library's.
 #include <dlfcn.h>
 #include <sys/syscall.h>

@@ -1,5 +1,5 @@
-// nanosleep, clock_nanosleep, usleep and sleep of the worker, in front of the C library's: on the run thread they wake
-// up when the cell is interrupted, and throw. (std::this_thread::sleep_for goes on sleeping after EINTR, so that a
+// Puts the worker's nanosleep, clock_nanosleep, usleep and sleep in front of the C library's: on the run thread they
+// wake up when the cell is interrupted, and throw. (std::this_thread::sleep_for goes on sleeping after EINTR, so that a
 // signal would not do.) On other threads they are the C library's.
 #include <dlfcn.h>
 #include <errno.h>

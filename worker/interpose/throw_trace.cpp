@@ -39,7 +39,7 @@ void remember(Thrown& slot, const void* object, const std::type_info* type) {
   slot.object.store(object, std::memory_order_release);
 }
 
-/// What libstdc++ keeps in an exception_ptr: the address of the exception object, which __cxa_throw was given.
+/// Returns what libstdc++ keeps in an exception_ptr: the address of the exception object, which __cxa_throw was given.
 const void* object_of(const std::exception_ptr& exception) {
   static_assert(sizeof(std::exception_ptr) == sizeof(void*));
   const void* object;
@@ -99,9 +99,9 @@ Function* next(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
-/// Is this thread in a handler?
+/// Whether this thread is in a handler.
 bool handles_exception() {
-  // The first field of __cxa_eh_globals (Itanium C++ ABI, exception handling, 2.2.2): the exceptions that are being
+  // The first field of __cxa_eh_globals (Itanium C++ ABI, exception handling, 2.2.2) has the exceptions that are being
   // handled.
   const void* caught;
   std::memcpy(&caught, static_cast<const void*>(abi::__cxa_get_globals()), sizeof caught);
@@ -131,7 +131,7 @@ void lockstep_rethrow_exception(std::exception_ptr* exception) {
   __builtin_unreachable();
 }
 
-/// `throw;`. Without an exception to throw again libstdc++ would end the process.
+/// This is `throw;`. Without an exception to throw again libstdc++ would end the process.
 __attribute__((noreturn)) void __cxa_rethrow() {
   static auto* const real = next<ThrowAgain>("__cxa_rethrow");
   if (!handles_exception())

@@ -1,7 +1,7 @@
-// Where exceptions were thrown. The worker's __cxa_throw stands in front of libstdc++'s and notes the stack of each
-// throw in a small ring, so that an exception that leaves a cell can be told with its line, even after it travelled
-// between threads (std::async, autograd) and was thrown again. Throwing again what is not there (`throw;` outside of a
-// handler, a null std::exception_ptr), which ends any other process, throws a std::logic_error here.
+// Keeps where exceptions were thrown. The worker's __cxa_throw stands in front of libstdc++'s and notes the stack of
+// each throw in a small ring, so that an exception that leaves a cell can be told with its line, even after it
+// travelled between threads (std::async, autograd) and was thrown again. Throwing again what is not there (`throw;`
+// outside of a handler, a null std::exception_ptr), which ends any other process, throws a std::logic_error here.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -12,9 +12,9 @@
 
 namespace lockstep::worker {
 
-/// The stack at which `exception` was thrown first. False where it has been forgotten.
+/// Gives the stack at which `exception` was thrown first. Returns false where it has been forgotten.
 bool thrown_at(const std::exception_ptr& exception, Stack& stack);
-/// The stack at which this thread threw it again (std::rethrow_exception), if that was its last rethrow.
+/// Gives the stack at which this thread threw it again (std::rethrow_exception), if that was its last rethrow.
 bool rethrown_at(const std::exception_ptr& exception, Stack& stack);
 
 /// A throw of the run thread.
@@ -24,7 +24,7 @@ struct PastThrow {
   std::string type;
   Stack stack;
 };
-/// Those in `cell`, oldest first, as far as they have not been forgotten. From any thread.
+/// Returns those in `cell`, oldest first, as far as they have not been forgotten. From any thread.
 std::vector<PastThrow> past_throws(int64_t cell);
 
 }  // namespace lockstep::worker

@@ -24,8 +24,8 @@ struct Configuration {
   std::string store_key;  // LOCKSTEP_STORE_KEY: before every key of this session, so that nobody else can name one
   std::string backend = "gloo";  // LOCKSTEP_BACKEND: auto, gloo, nccl
   std::string device = "cpu";  // LOCKSTEP_DEVICE: cpu, cuda:N
-  // LOCKSTEP_GPU_ID: as the user counts, among the GPUs that the session sees; default: N of cuda:N. The two differ
-  // where each rank sees one GPU only. -1 on the CPU.
+  // LOCKSTEP_GPU_ID, which counts as the user does among the GPUs that the session sees; default: N of cuda:N. The two
+  // differ where each rank sees one GPU only. -1 on the CPU.
   int gpu_id = -1;
   int threads = 1;  // LOCKSTEP_THREADS, intra-op; default: cores of this process / local_world_size
   bool check_collectives = true;  // LOCKSTEP_CHECK_COLLECTIVES: 1, 0
@@ -38,14 +38,14 @@ struct Configuration {
 };
 
 /// Gives LD_LIBRARY_PATH the value that the user's environment has (LOCKSTEP_USER_LIBRARY_PATH): the shell adds the
-/// folder of LibTorch for the start of this process, and cells and their programs do not see it. To be called before
-/// there are threads.
+/// folder of LibTorch for the start of this process, and cells and their programs do not see it. Called before there
+/// are threads.
 void restore_library_path();
 
 /// Reads `environment` (a lookup as std::getenv).
 Configuration read_configuration(const char* (*lookup)(const char*));
 
-/// This process's, read at the first call.
+/// Returns that of this process, read at the first call.
 const Configuration& configuration();
 
 }  // namespace lockstep::worker

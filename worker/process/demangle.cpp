@@ -14,7 +14,7 @@ constexpr std::string_view kCTag = ".__cell_";
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-/// After the argument of a template that begins at `begin`: at its comma or its `>`.
+/// Returns the place after the argument of a template that begins at `begin`: at its comma or its `>`.
 size_t end_of_argument(std::string_view name, size_t begin) {
   int depth = 0;
   for (size_t i = begin; i < name.size(); ++i) {
@@ -33,7 +33,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// Is `argument` what the standard library's template `of` takes by default behind `first`?
+/// Whether `argument` is what the standard library's template `of` takes by default behind `first`.
 bool is_default(std::string_view of, std::string_view first, std::string_view argument) {
   const auto is = [&](std::string_view name, std::string_view inner) {
     return argument.size() == name.size() + inner.size() + 2 && argument.starts_with(name) &&
@@ -83,7 +83,7 @@ size_t shorten_template(std::string& name, size_t open) {
   std::string first;
   size_t at = open + 1;
   for (size_t index = 0;; ++index) {
-    // What is inside first, so that `std::less<std::string>` is compared with `std::string`.
+    // The inner ones come first, so that `std::less<std::string>` is compared with `std::string`.
     size_t end = end_of_argument(name, at);
     for (size_t i = at; i < end; ++i)
       if (name[i] == '<' && i > 0 && is_word(name[i - 1])) {
@@ -107,7 +107,7 @@ size_t shorten_template(std::string& name, size_t open) {
   }
 }
 
-/// Names of the standard library's types as people write them.
+/// Writes names of the standard library's types as people do.
 void shorten(std::string& name) {
   replace_all(name, "std::__cxx11::", "std::");
   replace_all(name, "std::chrono::_V2::", "std::chrono::");
@@ -146,7 +146,7 @@ size_t clean_name(char* name, size_t length) {
 
 std::string clean_name(std::string name) {
   name.resize(clean_name(name.data(), name.size()));
-  // What clang calls $_0, $_1, ... has no name.
+  // A type that clang calls $_0, $_1, ... has no name.
   for (size_t at = name.find("$_"); at != std::string::npos; at = name.find("$_", at)) {
     size_t end = at + 2;
     while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end]))) ++end;
@@ -162,7 +162,7 @@ std::string demangle(const char* symbol) {
   int status = 0;
   char* text = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
   std::string result = status == 0 && text ? clean_name(std::string(text)) : symbol;
-  // What is extern "C" has the cell's tag behind its name.
+  // An extern "C" name has the cell's tag behind it.
   if (status != 0 || !text) result.resize(std::min(result.find(kCTag), result.size()));
   std::free(text);
   return result;

@@ -1,4 +1,4 @@
-// The exported symbols of a loaded library, straight from its dynamic section: no file is read and no lock of the dynamic
+// Reads the exported symbols of a loaded library from its dynamic section: no file is read and no lock of the dynamic
 // loader is taken, so this works while another thread is stuck in dlopen.
 #pragma once
 #include <link.h>
@@ -23,7 +23,7 @@ class DynamicSymbols {
   uint32_t count_ = 0;
 };
 
-/// The program or library that this code is linked into.
+/// Returns the program or library that this code is linked into.
 const link_map* own_object();
 
 }  // namespace lockstep::worker

@@ -14,7 +14,7 @@ namespace {
 
 const auto& registers_of(const void* ucontext) { return static_cast<const ucontext_t*>(ucontext)->uc_mcontext.gregs; }
 
-/// The result as the kernel gives it: an error is its negative number.
+/// Returns the result as the kernel gives it: an error is its negative number.
 long system_call(long number, const std::array<uintptr_t, 6>& arguments) {
   register uintptr_t fourth asm("r10") = arguments[3];
   register uintptr_t fifth asm("r8") = arguments[4];

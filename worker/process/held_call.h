@@ -1,7 +1,6 @@
-// A signal that looks at a thread must not be noticed by what the thread does. The kernel restarts most system calls
-// that a signal handler has interrupted, but not those that wait for a time (poll, select, epoll_wait, sem_timedwait,
-// sockets with a time limit): these return EINTR. Here the handler goes on with such a call and gives the thread its
-// result.
+// Hides from a thread that a signal looks at it. The kernel restarts most system calls that a signal handler has
+// interrupted, but not those that wait for a time (poll, select, epoll_wait, sem_timedwait, sockets with a time limit):
+// these return EINTR. Here the handler goes on with such a call and gives the thread its result.
 #pragma once
 #include <signal.h>
 #include <sys/types.h>
@@ -18,16 +17,16 @@ struct HeldCall {
   uintptr_t stack_pointer = 0, instruction = 0;
 };
 
-/// That of a thread of this process.
+/// Returns that of a thread of this process.
 HeldCall held_call(pid_t thread);
 
-/// The action for SIGURG, the signal that looks. Other signals wait until its handler is done or goes on with a call.
+/// Returns the action for SIGURG, the signal that looks. Others wait until its handler is done or goes on with a call.
 struct sigaction looking_action(void (*handler)(int, siginfo_t*, void*));
 
-/// In such a handler: whether the signal has interrupted `call`, which would return EINTR.
+/// Whether the signal of such a handler has interrupted `call`, which would return EINTR.
 bool is_interrupted(const HeldCall& call, const void* ucontext);
 
-/// In such a handler, if is_interrupted(): waits for the end of the call, and makes the thread go on with its result
+/// Waits in such a handler, if is_interrupted(), for the end of the call, and makes the thread go on with its result
 /// when the handler returns. Other signals of the thread interrupt the call as if this one had not come. Time limits
 /// stay; those of epoll_wait, of sockets, and of System V's queues and semaphores begin again.
 void go_on_with(const HeldCall& call, void* ucontext);

@@ -1,4 +1,4 @@
-// What the process that runs cells provides for them. There are two such processes: the worker of a session
+// The process that runs cells provides these for them. There are two such processes: the worker of a session
 // (worker/host.cpp), and a rank of a Python job (python/cells/host.cpp). All else about cells is the same code in both
 // (worker/cell/). The process defines configuration() as well, and where exceptions were thrown (throw_trace.h).
 #pragma once
@@ -20,10 +20,10 @@ void call_step(void (*step)());
 
 /// Sends what a cell shows, from any thread. Output that was written before comes before it.
 void send_to_session(protocol::Value value);
-/// Progress replaces what has not been sent yet of the same loop.
+/// Sends progress, which replaces what has not been sent yet of the same loop.
 void send_to_session(protocol::Progress progress);
 
-/// A cell has ended the thread that runs cells (pthread_exit), without which the rank can't go on.
+/// Ends the rank, which can't go on: a cell has ended the thread that runs cells (pthread_exit).
 [[noreturn]] void end_without_run_thread();
 
 }  // namespace lockstep::worker

@@ -1,4 +1,4 @@
-// How a running cell is made to stop. A request sets lockstep_poll_requested, which loops of cells look at, and makes a
+// Makes a running cell stop. A request sets lockstep_poll_requested, which loops of cells look at, and makes a
 // descriptor readable, which sleeps wait for; both stay so until the cell is over, so that a cell that catches the
 // exception meets it again. Exceptions leave the run thread only where throwing is safe.
 #pragma once
@@ -7,25 +7,25 @@
 
 namespace lockstep::worker {
 
-/// Why the running cell has been asked to stop.
+/// Says why the running cell has been asked to stop.
 enum class StopReason { none, interrupt, abort };
 
 class StopRequests {
  public:
   StopRequests();
 
-  /// On the I/O thread: `cell` is the one that requests are for from now on.
+  /// Makes `cell` the one that requests are for from now on. On the I/O thread.
   void arm(int64_t cell);
-  /// On the I/O thread. False where `cell` is not the armed one: nothing happens.
+  /// Returns false where `cell` is not the armed one: nothing happens. On the I/O thread.
   bool request(int64_t cell, StopReason reason);
-  /// The cell is over: what was asked of it. On the run thread.
+  /// Ends the requests, since the cell is over, and returns what was asked of it. On the run thread.
   StopReason disarm();
   StopReason pending() const;
-  /// The same, after waiting at most `limit` for an interrupt.
+  /// Returns the same, after waiting at most `limit` for an interrupt.
   StopReason pending_within(std::chrono::milliseconds limit) const;
   int64_t armed() const;
 
-  /// Readable while a request is pending.
+  /// Is readable while a request is pending.
   int fd() const { return fd_; }
 
  private:

@@ -19,7 +19,7 @@ void Outbox::put(Outgoing message) {
 void Outbox::post(protocol::Progress progress) {
   {
     const std::lock_guard lock(mutex_);
-    // Among the last messages, as far as all of them are progress: of loops in one another.
+    // Looks among the last messages, as far as all of them are progress: of loops in one another.
     for (auto each = messages_.rbegin(); each != messages_.rend(); ++each) {
       auto* message = std::get_if<protocol::WorkerMessage>(&each->message);
       auto* waiting = message ? std::get_if<protocol::Progress>(message) : nullptr;

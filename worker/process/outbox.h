@@ -1,6 +1,6 @@
-// Messages from the run thread (and from threads of cells) to the I/O thread, in their place between the bytes that the
-// process writes. Each message carries a mark: how many bytes of each stream had been written before it. The I/O thread
-// takes bytes up to the mark first, then the message, and never a byte beyond it.
+// Messages go from the run thread (and from threads of cells) to the I/O thread, in their place between the bytes that
+// the process writes. Each message carries a mark: how many bytes of each stream had been written before it. The I/O
+// thread takes bytes up to the mark first, then the message, and never a byte beyond it.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -43,8 +43,8 @@ class Outbox {
     put(WaitsInVain{record, missing});
   }
 
-  // On the I/O thread:
-  /// The next message if all bytes before it have been taken.
+  // The I/O thread calls these.
+  /// Returns the next message if all bytes before it have been taken.
   std::optional<Outgoing> next();
   /// Appends to `bytes` at most `limit` bytes of `stream`, none that comes after the next message. Never waits.
   size_t read(Stream stream, size_t limit, std::string& bytes);

@@ -49,7 +49,7 @@ OutputPipes::Mark OutputPipes::written() const {
   return mark;
 }
 
-/// -1 where the log takes nothing more (ulimit -f, no memory): nothing has left the pipe then.
+/// Returns -1 where the log takes nothing more (ulimit -f, no memory): nothing has left the pipe then.
 ssize_t OutputPipes::move_to_log(Stream stream, size_t limit, std::string& bytes) {
   const auto& channel = channels_[protocol::index_of(stream)];
   const int64_t start = bytes_read(stream);
@@ -67,7 +67,7 @@ size_t OutputPipes::read(Stream stream, size_t limit, std::string& bytes) {
   auto& channel = channels_[protocol::index_of(stream)];
   ssize_t n = channel.log >= 0 ? move_to_log(stream, limit, bytes) : -1;
   if (n < 0) {
-    // From here on without a log: a death may lose what is on its way.
+    // There is no log from here on: a death may lose what is on its way.
     if (channel.log >= 0) ::close(std::exchange(channel.log, -1));
     const size_t before = bytes.size();
     read_some(channel.read, bytes, limit);

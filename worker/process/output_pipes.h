@@ -1,6 +1,6 @@
-// Descriptors 1 and 2 of the process as pipes that the I/O thread reads: what writes to them (printf, std::cout, write,
-// children, libraries) is captured as it is written. Bytes that have been read stay in the channel's log until the hub
-// has confirmed them, so that the death of this process loses none (protocol/output_channel.h).
+// Makes descriptors 1 and 2 of the process pipes that the I/O thread reads: what writes to them (printf, std::cout,
+// write, children, libraries) is captured as it is written. Bytes that have been read stay in the channel's log until
+// the hub has confirmed them, so that the death of this process loses none (protocol/output_channel.h).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -24,13 +24,13 @@ class OutputPipes {
   OutputPipes(const OutputPipes&) = delete;
 
   int fd(Stream stream) const { return channels_[protocol::index_of(stream)].read; }
-  /// Bytes written so far: those read and those that wait in the pipes.
+  /// Returns the bytes written so far: those read and those that wait in the pipes.
   Mark written() const;
-  /// Bytes of a stream handed out by read() so far.
+  /// Returns the bytes of a stream handed out by read() so far.
   int64_t bytes_read(Stream stream) const { return bytes_read_[protocol::index_of(stream)]; }
   /// Appends at most `limit` bytes to `bytes`; never waits. Returns how many.
   size_t read(Stream stream, size_t limit, std::string& bytes);
-  /// The hub has the next `count` bytes, counted over both streams in the order of the reads.
+  /// Notes that the hub has the next `count` bytes, counted over both streams in the order of the reads.
   void confirm(int64_t count);
 
  private:

@@ -1,5 +1,5 @@
-// What the run thread does at this moment. The run thread writes it; the I/O thread and signal handlers read it at any
-// time.
+// Says what the run thread does at this moment. The run thread writes it; the I/O thread and signal handlers read it at
+// any time.
 //
 //   starting ─→ idle ⇄ loading | running | regrouping
 //      └──────────┴─→ ending
@@ -17,15 +17,15 @@ class RunState {
  public:
   /// The one place where the phase changes. Throws std::logic_error for a transition that the drawing does not have.
   void enter(RankState to);
-  /// The rank is running `cell`, which people call `number`, and is in none of its steps yet.
+  /// Notes that the rank is running `cell`, which people call `number`, and is in none of its steps yet.
   void begin_cell(int64_t cell, int64_t number);
-  /// `line`: the first line of the step, 0 where it is unknown.
+  /// `line` is the first line of the step, 0 where it is unknown.
   void begin_step(int line) { line_ = line; }
-  /// Code of the step that runs; 0: no code of a cell.
+  /// Sets the code of the step that runs; 0: no code of a cell.
   void set_code(uintptr_t address) { code_ = address; }
-  /// Whether the thread is in a function of worker/interpose/sleep.cpp.
+  /// Sets whether the thread is in a function of worker/interpose/sleep.cpp.
   void set_asleep(bool asleep) { asleep_ = asleep; }
-  /// Whether the statements of the cell are over and the thread waits for what they queued on the device.
+  /// Sets whether the statements of the cell are over and the thread waits for what they queued on the device.
   void set_waits_for_device(bool waits) { waits_for_device_ = waits; }
 
   RankState phase() const { return phase_; }
@@ -48,7 +48,7 @@ class RunState {
   std::atomic<bool> asleep_{false}, waits_for_device_{false};
 };
 
-/// This process's.
+/// Returns the state of this process.
 RunState& run_state();
 
 }  // namespace lockstep::worker

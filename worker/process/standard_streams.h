@@ -1,4 +1,4 @@
-// The buffers of stdio and iostreams.
+// Flushes the buffers of stdio and iostreams.
 #pragma once
 
 namespace lockstep::worker {

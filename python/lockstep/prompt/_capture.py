@@ -31,7 +31,7 @@ def flush() -> None:
             stream.flush()
         except Exception:  # None, closed, or of a class of the program's own
             pass
-    # Not of all streams: a thread that reads the standard input holds that one.
+    # Not all streams are flushed: a thread that reads the standard input holds that one.
     library = ctypes.CDLL(None)
     for name in STREAMS:
         library.fflush(ctypes.c_void_p.in_dll(library, name))

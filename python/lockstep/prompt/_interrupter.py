@@ -81,7 +81,7 @@ class Interrupter:
             if self._armed:
                 raise KeyboardInterrupt
             return
-        # Not from the prompt: what the program would do.
+        # It is not from the prompt, and does what the program would do.
         if callable(self._previous):
             self._previous(number, frame)
         elif self._previous == signal.SIG_DFL:

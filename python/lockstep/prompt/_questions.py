@@ -32,7 +32,7 @@ def stack(thread: int) -> dict[str, Any]:
     return {"stack": lines, "frames": frames}
 
 
-# Not by rlcompleter: it imports readline, which changes how the program's input() reads and installs signal handlers.
+# rlcompleter is not used: it imports readline, which changes how the program's input() reads, and handles signals.
 def complete(arguments: dict[str, Any], frame: FrameType) -> dict[str, Any]:
     """`text` and `offset` in bytes; candidates replace the bytes from `begin` to `offset`."""
     before = arguments["text"].encode()[: int(arguments["offset"])].decode("utf-8", "ignore")

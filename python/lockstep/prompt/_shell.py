@@ -28,7 +28,7 @@ class Shell:
             opened.callback(self._capture.close)
             self._wake_reader, self._wake_writer = os.pipe()
             opened.pop_all()
-        # Of what follows, and of sending. Not a Condition: an interrupt of a cell could come into its methods, after
+        # Guards what follows, and sending. It is no Condition: an interrupt of a cell could come into its methods, after
         # one has taken the lock and before the caller knows it.
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)  # the credit, or the end

@@ -213,7 +213,7 @@ def _plain_value(value: Any) -> Any:
 
 def _is_array(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
-    # Not float128, which torch does not have.
+    # torch does not have float128.
     return (numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "biuf"
             and value.dtype.itemsize <= 8)
 

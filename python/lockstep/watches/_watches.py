@@ -301,7 +301,7 @@ def watch_memory() -> Watch:
 
 @atexit.register
 def _at_exit() -> None:
-    # Findings that nobody has asked for since: those of nan_watch after the last step.
+    # These are findings that nobody has asked for since: those of nan_watch after the last step.
     try:
         _publish.flush()
     except LockstepError:  # the program is ending, and its own error is what counts
