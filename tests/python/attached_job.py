@@ -6,28 +6,24 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 
-from ranks import HERE, environment
+from ranks import HERE, environment, launcher
 
 LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
-LAUNCH = (str(HERE / "launch.py"),)  # starts in a fraction of the time of torchrun
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 
 
 class Job:
     """jobs/prompt.py, with a runtime folder of its own."""
 
-    def __init__(self, mode, ranks=2, launcher=LAUNCH, **more):
+    def __init__(self, mode, ranks=2, torchrun=False, **more):
         self.temporary = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp")  # a socket's path is short
         self.folder = pathlib.Path(self.temporary.name)
         # A rank that is ended by a signal says which of its threads was where.
         self.environment = environment(XDG_RUNTIME_DIR=str(self.folder), PYTHONFAULTHANDLER="1", **more)
         self.ranks = ranks
-        number = str(ranks) if launcher == LAUNCH else f"--nproc_per_node={ranks}"
-        command = [sys.executable, *launcher, number, str(HERE / "jobs" / "prompt.py"), str(self.folder), mode]
+        command = [*launcher(ranks, torchrun), str(HERE / "jobs" / "prompt.py"), str(self.folder), mode]
         self.process = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, cwd=HERE / "jobs")
         self.output = ""

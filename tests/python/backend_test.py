@@ -9,15 +9,11 @@ import sys
 import tempfile
 import unittest
 
-from ranks import HERE, environment
+from ranks import HERE, environment, launcher
 
 PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep"
 JOB = HERE / "jobs" / "backend.py"
 BOTH = "cpu:lockstep,cuda:lockstep"
-
-
-def launcher(ranks):
-    return [sys.executable, str(HERE / "launch.py"), str(ranks)]
 
 
 def line_of(text):
@@ -30,7 +26,7 @@ class Backend(unittest.TestCase):
         """What each rank has written."""
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([*launcher(ranks), str(JOB), backend, folder, case], env=environment(), cwd=HERE / "jobs",
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=400)
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.assertEqual(done.returncode, 0, done.stdout[-6000:])
             return [pathlib.Path(folder, f"rank-{rank}").read_text().splitlines() for rank in range(ranks)]
 
@@ -133,7 +129,7 @@ class Verdicts(unittest.TestCase):
             done = subprocess.run(
                 [PROGRAM, "run", *options, "--findings", findings, "--", *launcher(ranks), "hangs.py", case],
                 cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=str(runtime), HANGS_BACKEND="lockstep"), text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=400)
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             found = [json.loads(line) for line in findings.read_text().splitlines()]
             self.assertEqual([str(each) for each in (runtime / "lockstep").glob("*")], [], "the job's folder stays")
             return done, found

@@ -67,7 +67,7 @@ class Calls(unittest.TestCase):
 
 class Training(unittest.TestCase):
     def test_9_looking_does_not_touch(self):
-        results, output = run_job("training.py", 2)
+        results, output = run_job("training.py", 2, torchrun=True)
         for of_rank in results:
             self.assertIsInstance(of_rank["identical"], list, of_rank["identical"])
             self.assertEqual([each["message"] for each in of_rank["identical"] if each["severity"] == "fault"], [])

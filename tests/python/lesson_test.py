@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-from ranks import HERE, TREE, environment
+from ranks import TREE, environment, launcher
 
 LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
 FOLDER = TREE / "scripts" / "lessons" / "python"
@@ -23,7 +23,7 @@ class Run:
     def __init__(self, script, *options, ranks=2):
         with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as folder:  # a socket's path is short
             variables = environment(XDG_RUNTIME_DIR=folder)
-            job = subprocess.Popen([sys.executable, str(HERE / "launch.py"), str(ranks), str(FOLDER / "ranks.py")],
+            job = subprocess.Popen([*launcher(ranks), str(FOLDER / "ranks.py")],
                                    env=variables, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             for _ in range(ranks):
                 line = job.stdout.readline()

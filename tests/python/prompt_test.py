@@ -4,12 +4,12 @@ import re
 import sys
 import unittest
 
-from attached_job import TORCHRUN, Job, of, values
+from attached_job import Job, of, values
 
 
 class Prompt(unittest.TestCase):
     def test_cells_run_in_the_frame_that_has_called(self):
-        with Job("every", ranks=3, launcher=TORCHRUN) as job:
+        with Job("every", ranks=3, torchrun=True) as job:
             job.wait_for("waits in breakpoint", times=3)
             events = job.run_cells(
                 "factor + 1",

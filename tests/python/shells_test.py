@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from attached_job import LOCKSTEP, TORCHRUN, Job, values
+from attached_job import LOCKSTEP, Job, values
 
 
 class Shells(unittest.TestCase):
@@ -71,7 +71,7 @@ class Shells(unittest.TestCase):
             self.assertNotIn("rank 0 waits", job.output)
 
     def test_a_job_whose_shell_is_killed_goes_on(self):
-        with Job("once", launcher=TORCHRUN, LOCKSTEP_BREAKPOINT_GRACE="0.5") as job:
+        with Job("once", torchrun=True, LOCKSTEP_BREAKPOINT_GRACE="0.5") as job:
             job.wait_for("waits in breakpoint", times=2)
             script = job.folder / "cells.py"
             script.write_text("# %%\nprint('sleeps')\nimport time\ntime.sleep(1)\nfactor = 1\n"

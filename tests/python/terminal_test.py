@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from ranks import HERE, environment
+from ranks import HERE, environment, launcher
 
 sys.path.insert(0, str(HERE.parent / "shell" / "terminal"))
 from tmux import LIMIT_S, Terminal  # noqa: E402
@@ -30,8 +30,8 @@ class JobInTerminal(unittest.TestCase):
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)
 
-    def launcher(self, mode, script="prompt.py"):
-        return [sys.executable, str(HERE / "launch.py"), "2", str(HERE / "jobs" / script), str(self.folder), mode]
+    def command(self, mode, script="prompt.py"):
+        return [*launcher(2), str(HERE / "jobs" / script), str(self.folder), mode]
 
     def environment(self, **more):
         return environment(XDG_RUNTIME_DIR=str(self.folder), XDG_STATE_HOME=str(self.folder), **more)
@@ -75,7 +75,7 @@ class JobInTerminal(unittest.TestCase):
 
 class Run(JobInTerminal):
     def test_the_prompt_opens_at_each_breakpoint(self):
-        terminal = self.show([LOCKSTEP, "run", "--hang-timeout", "1", "--", *self.launcher("every")])
+        terminal = self.show([LOCKSTEP, "run", "--hang-timeout", "1", "--", *self.command("every")])
         screen = self.wait_for(PROMPT.format(1))
         self.assertRegex(screen, r"ranks 0-1: stopped at .*prompt\.py, line \d+, in train")
         self.enter("step, rank")
@@ -107,7 +107,7 @@ class Run(JobInTerminal):
         self.assertNotIn("hang", terminal.screen(history=True))
 
     def test_detach_a_killed_prompt_and_ctrl_c_for_the_job(self):
-        terminal = self.show([LOCKSTEP, "run", "--", *self.launcher("every")], LOCKSTEP_BREAKPOINT_GRACE="0.2")
+        terminal = self.show([LOCKSTEP, "run", "--", *self.command("every")], LOCKSTEP_BREAKPOINT_GRACE="0.2")
         self.wait_for(PROMPT.format(1))
         (lockstep,) = children(terminal.tmux("display-message", "-p", "-t", "test", "#{pane_pid}").strip())
         (prompt,) = [each for each in children(lockstep) if os.getpgid(each) == each]
@@ -118,13 +118,13 @@ class Run(JobInTerminal):
         self.assertEqual(self.wait_for_end(), 0)
         self.assertEqual([each["total"] for each in self.results()], [30, 60])
         self.terminal.close()
-        terminal = self.show([LOCKSTEP, "run", "--", *self.launcher("steps")])
+        terminal = self.show([LOCKSTEP, "run", "--", *self.command("steps")])
         self.wait_for("^trains")
         terminal.press("C-c")
         self.assertEqual(self.wait_for_end(), 130)
 
     def test_a_job_that_reads_the_terminal(self):
-        terminal = self.show([LOCKSTEP, "run", "--", *self.launcher("reads")])
+        terminal = self.show([LOCKSTEP, "run", "--", *self.command("reads")])
         self.wait_for("lockstep: rank 1 waits in breakpoint")  # rank 0 asks meanwhile: no prompt
         self.enter("Ada")
         self.wait_for(PROMPT.format(1))
@@ -138,7 +138,7 @@ class Run(JobInTerminal):
         self.assertEqual([each["total"] for each in self.results()], ["Ada Lovelace", 0])
 
     def test_a_rank_that_dies_at_the_prompt(self):
-        terminal = self.show([LOCKSTEP, "run", "--", *self.launcher("once")], LAUNCH_GOES_ON="1")
+        terminal = self.show([LOCKSTEP, "run", "--", *self.command("once")], LAUNCH_GOES_ON="1")
         self.wait_for(PROMPT.format(1))
         os.kill(self.rank_file(1)["pid"], signal.SIGKILL)
         self.wait_for(r"rank 1: SIGKILL\n +was killed by SIGKILL")
@@ -150,7 +150,7 @@ class Run(JobInTerminal):
 
     def test_without_a_terminal(self):
         def run(*options, **more):
-            done = subprocess.run([LOCKSTEP, "run", *options, "--", *self.launcher("once")], env=self.environment(**more),
+            done = subprocess.run([LOCKSTEP, "run", *options, "--", *self.command("once")], env=self.environment(**more),
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.assertEqual(done.returncode, 0, done.stdout)
             return done.stdout
@@ -165,7 +165,7 @@ class Run(JobInTerminal):
 class Attach(JobInTerminal):
     def attach(self, **more):
         """A job that has stopped, and a prompt over it."""
-        job = subprocess.Popen(self.launcher("every"), env=self.environment(), stdout=subprocess.PIPE,
+        job = subprocess.Popen(self.command("every"), env=self.environment(), stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True)
         self.addCleanup(job.communicate)
         self.addCleanup(job.terminate)

@@ -1,5 +1,5 @@
 """Jobs of hangs_test.py that do not go on, or that do: hangs.py CASE. Nothing of lockstep is imported
-unless its backend is chosen (HANGS_BACKEND)."""
+unless its backend is chosen (HANGS_BACKEND). With HANGS_SAYS=pid a rank writes its process id before its case begins."""
 
 import os
 import signal
@@ -141,6 +141,8 @@ if "HANGS_BACKEND" in os.environ:
     import lockstep  # noqa: F401
 dist.init_process_group(os.environ.get("HANGS_BACKEND", "gloo"))
 steps(3)
+if os.environ.get("HANGS_SAYS") == "pid":
+    sys.stdout.write(f"{os.getpid()}\n")  # in one piece
 globals()[CASE](dist.get_rank())
 if CASE in ("healthy", "straggler", "restarted"):
     if dist.get_rank() == 0:

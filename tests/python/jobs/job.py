@@ -1,6 +1,6 @@
 """What the jobs of these tests share: cases by name, and a file with the results of each rank.
 
-A job runs under torchrun: `torchrun … JOB.py FOLDER [CASE…]`. Each rank writes FOLDER/rank-R.json, {case: [findings]}.
+A job runs as `torchrun … JOB.py FOLDER [CASE…]`. Each rank writes FOLDER/rank-R.json, {case: [findings]}.
 """
 
 import json
