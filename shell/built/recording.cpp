@@ -21,10 +21,10 @@ size_t TakeRecorder::blob(const std::string& bytes) {
 
 void TakeRecorder::note_ready(const protocol::CompilerReady& ready) {
   if (std::exchange(is_ready_, true)) return;
-  auto prelude = protocol::read_file(ready.prelude);
+  const auto prelude = protocol::read_file(ready.prelude);
   if (!prelude || prelude->empty()) throw StartError("the prelude of cells can't be read: " + ready.prelude);
   set_versions(*file_, ready.versions);
-  file_->prelude = blob(std::move(*prelude));
+  file_->prelude = blob(*prelude);
 }
 
 // ---- What is asked of it, and what it answers -----------------------------------------------------------------------
