@@ -52,9 +52,9 @@ def start_rank(variables, command):
         os.close(begun)
         return pid
     os.setsid()
-    os.close(begins)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.close(begins)
     os.environ.update(variables)
     if not script:
         os.execvp(command[0], command)

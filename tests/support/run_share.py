@@ -5,6 +5,7 @@
 
 NAME is the test's name in ctest; PREFIX stands before the names of the single tests. A test that ends the process, or
 that runs for longer than the limit (300 s), is named and has failed, and the tests after it run in a further process.
+A process that ends with a failure of none of its tests fails the share, which then runs again as a whole.
 
 With TEST_RESULTS, a folder, the file NAME there gets a line for each test: its result (passed, skipped, failed or
 again), its seconds, and its name. A share that has such a file runs for the second time: the tests that have neither
@@ -34,10 +35,12 @@ class Share:
         folder = os.environ.pop("TEST_RESULTS", None)
         self.file = folder and os.path.join(folder, options.name)
         self.results, self.seconds = {}, {}
+        self.unexplained = None  # how a process ended that has failed, though none of its tests has
 
-    def run(self, wanted):
-        """Runs tests of the program. Those that do not end have failed. Returns the program's exit status."""
-        process = subprocess.Popen([self.program, f"--gtest_filter={wanted}"], stdout=subprocess.PIPE,
+    def run(self, tests):
+        """Runs tests of the program. Those that do not end have failed."""
+        failures = self.failures()
+        process = subprocess.Popen([self.program, f"--gtest_filter={':'.join(tests)}"], stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, errors="replace")
         running, begin, late = None, 0.0, threading.Timer(self.limit, process.kill)
         late.start()
@@ -53,12 +56,16 @@ class Share:
                 running = None
         status = process.wait()
         late.cancel()
+        end = f"signal {-status}" if status < 0 else f"exit code {status}"
         if running:
             self.end(running, "failed", begin)
-            end = f"signal {-status}" if status < 0 else f"exit code {status}"
             print(f"{self.prefix}{running} did not end: the process ended with {end} after "
                   f"{self.seconds[running]:.0f} s (the limit is {self.limit} s)", flush=True)
-        return status
+        if status != 0 and self.failures() == failures:
+            self.unexplained = end
+
+    def failures(self):
+        return list(self.results.values()).count("failed")
 
     def end(self, test, result, begin):
         self.results[test], self.seconds[test] = result, time.monotonic() - begin
@@ -78,15 +85,15 @@ class Share:
 
     def first_time(self):
         # By names: the variables of GoogleTest for shares would go on to the processes that tests start of the program.
-        status = self.run(self.filter if self.shares == 1 else ":".join(self.tests()))
-        while status != 0:
-            known = len(self.results)
-            rest = [test for test in self.tests() if test not in self.results]
-            if rest:
-                status = self.run(":".join(rest))
-            if len(self.results) == known:
+        left = self.tests()
+        while left:
+            self.run(left)
+            known, left = left, [test for test in left if test not in self.results]
+            if left == known:
+                print(f"{self.program} begins none of its tests")
+                for test in left:
+                    self.end(test, "failed", time.monotonic())
                 break
-        return status
 
     def second_time(self):
         for line in open(self.file):
@@ -94,15 +101,14 @@ class Share:
             if result in ("passed", "skipped"):
                 test = test.removeprefix(self.prefix)
                 self.results[test], self.seconds[test] = result, float(seconds)
-        status = 0
         for test in [test for test in self.tests() if test not in self.results]:
-            status = self.run(test) or status
+            self.run([test])
             if self.results.get(test) == "passed":
                 self.results[test] = "again"
-        return status
 
     def write(self):
-        if self.file:
+        # Without the file, the second time is a first one: nobody knows which test to run again.
+        if self.file and not self.unexplained:
             with open(self.file, "w") as file:
                 for test, result in self.results.items():
                     file.write(f"{result} {self.seconds[test]:.2f} {self.prefix}{test}\n")
@@ -117,17 +123,22 @@ def main():
     parser.add_argument("--filter", default=os.environ.get("GTEST_FILTER", "*"))
     parser.add_argument("--limit", type=int, default=300)  # it ends what hangs, and judges nothing
     share = Share(parser.parse_args())
-    status = share.second_time() if share.file and os.path.exists(share.file) else share.first_time()
+    if share.file and os.path.exists(share.file):
+        share.second_time()
+    else:
+        share.first_time()
     share.write()
-    results = list(share.results.values())
-    if "failed" in results:
+    if share.failures():
         names = [share.prefix + test for test, result in share.results.items() if result == "failed"]
         print(f"failed: {', '.join(names)}")
         return 1
-    if status != 0:
-        print(f"{share.program} ended with {status}, and no test of it has failed")
+    if share.unexplained:
+        print(f"{share.program} ended with {share.unexplained}, and no test of it has failed")
         return 1
-    return 77 if results and set(results) == {"skipped"} else 0
+    if not share.results and "GTEST_FILTER" not in os.environ:
+        print(f"{share.program} has no test that {share.filter} names, or fewer tests than shares")
+        return 1
+    return 77 if set(share.results.values()) <= {"skipped"} else 0
 
 
 if __name__ == "__main__":

@@ -79,6 +79,28 @@ class Shares(unittest.TestCase):
         self.assertEqual((code, text.splitlines()[-1]), (1, "failed: p.Probe.Second"))
         self.assertIn("p.Probe.Second did not end: the process ended with signal 6", text)
 
+    def test_a_process_that_fails_without_a_test_fails_each_time(self):
+        for _ in range(2):
+            code, text = self.share("ends_badly")
+            self.assertEqual((code, text.splitlines()[-1]),
+                             (1, f"{PROBE} ended with exit code 66, and no test of it has failed"))
+
+    def test_a_process_that_ends_between_tests(self):
+        code, text = self.share("ends_once")
+        self.assertEqual((code, text.count("] Of/Probes.HaveParameters/1")), (1, 2))
+        self.assertEqual(self.share("ends_once")[0], 0)
+        self.assertEqual(self.of_tests(), dict.fromkeys(ALL, "passed"))
+
+    def test_tests_that_never_begin_have_failed(self):
+        code, text = self.share("leaves")
+        self.assertEqual((code, text.splitlines()[-1]),
+                         (1, "failed: p.Of/Probes.HaveParameters/0, p.Of/Probes.HaveParameters/1"))
+
+    def test_a_filter_that_names_no_test(self):
+        self.assertEqual(self.share("", "1/1", "--filter=None.*")[0], 1)
+        self.environment["GTEST_FILTER"] = "None.*"  # of somebody who wants tests of other programs
+        self.assertEqual(self.share()[0], 77)
+
     def test_the_second_time_only_what_failed_runs(self):
         self.assertEqual(self.share("is_unsteady skips")[0], 1)
         self.assertEqual(self.of_tests()["Probe.Third"], "failed")
