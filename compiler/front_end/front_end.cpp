@@ -18,17 +18,23 @@
 namespace lockstep::compiler {
 
 using namespace clang;
+namespace fs = std::filesystem;
 
 namespace {
 
-/// The folder of the newest GCC's own headers, which Clang does not search.
-std::string gcc_headers() {
-  std::pair<int, std::string> newest{0, "/usr/lib/gcc"};
-  std::error_code ignored;
-  for (const auto& target : std::filesystem::directory_iterator("/usr/lib/gcc", ignored))
-    for (const auto& version : std::filesystem::directory_iterator(target, ignored))
-      if (const auto headers = version.path() / "include"; std::filesystem::exists(headers / "omp.h", ignored))
-        newest = std::max(newest, {std::atoi(version.path().filename().c_str()), headers.string()});
+/// Returns the path of the newest GCC's <omp.h> for this machine, or one that does not exist. Its folder is not
+/// searched, because some of Clang's headers include a next one of their name.
+std::string gcc_omp_header() {
+  std::pair<int, std::string> newest{0, "/usr/lib/gcc/omp.h"};
+  std::error_code error;
+  for (fs::directory_iterator target("/usr/lib/gcc", error), end; !error && target != end; target.increment(error)) {
+    const std::string name = target->path().filename();
+    if (!name.starts_with("x86_64-") || name.find("linux") == name.npos) continue;
+    std::error_code failed;
+    for (fs::directory_iterator version(target->path(), failed); !failed && version != end; version.increment(failed))
+      if (const auto header = version->path() / "include/omp.h"; fs::exists(header, failed))
+        newest = std::max(newest, {std::atoi(version->path().filename().c_str()), header.string()});
+  }
   return newest.second;
 }
 
@@ -40,7 +46,8 @@ std::vector<std::string> compile_flags(const Options& options) {
           "-isystem" + options.libtorch + "/include/torch/csrc/api/include", "-resource-dir=" + options.resource_dir,
           "-Wno-unused-value", "-Wunused-result", "-fparse-all-comments", "-Xclang", "-fincremental-extensions",
           // <omp.h>; for directives see compiler/parser/openmp.h.
-          "-isystem" + options.include_root + "/worker/cell/openmp", "-idirafter" + gcc_headers(),
+          "-isystem" + options.include_root + "/worker/cell/openmp",
+          "-DLOCKSTEP_GCC_OMP_H=\"" + gcc_omp_header() + "\"",
           // An installed <lockstep/dist.h> lies one folder above the others. Last, since the prefix may be /usr.
           "-idirafter" + options.include_root + "/.."};
 }

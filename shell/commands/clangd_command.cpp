@@ -78,6 +78,7 @@ class ClangdProcess {
     launch.output = from.write.get();
     launch.outputs = {captured};
     launch.as_in_shell = true;
+    launch.default_signals = {SIGPIPE};
     process_.emplace(launch);
     input = std::move(to.write);
     output = std::move(from.read);

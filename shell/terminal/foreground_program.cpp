@@ -41,6 +41,7 @@ int run_in_foreground(const std::string& command, const std::vector<std::string>
   launch.arguments.insert(launch.arguments.end(), arguments.begin(), arguments.end());
   launch.input = input;
   launch.as_in_shell = true;
+  launch.default_signals = {SIGPIPE, SIGINT};  // the shell ignores these; nohup, SIGHUP
   const IgnoredInterrupt interrupts;
   try {
     return Child(launch).wait().exit_code();

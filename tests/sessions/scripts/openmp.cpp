@@ -10,6 +10,11 @@ EXPECT(omp_get_max_threads() == at::get_num_threads());
 torch::set_num_threads(3);
 EXPECT(omp_get_max_threads() == 3);
 
+// %% headers of Clang that have one of GCC beside them
+#include <stdatomic.h>
+atomic_int counted = 0;
+EXPECT(atomic_fetch_add(&counted, 1) == 0);
+
 // %% a region
 std::atomic<int> seen{0};
 #pragma omp parallel

@@ -2,5 +2,8 @@
 #pragma once
 // Clang can't read the attribute that names a deallocator.
 #define __malloc__(deallocator)
-#include_next <omp.h>
+#if !__has_include(LOCKSTEP_GCC_OMP_H)
+#error <omp.h> is the one of GCC, which is not in /usr/lib/gcc: install g++
+#endif
+#include LOCKSTEP_GCC_OMP_H  // a path, which the compiler of cells passes
 #undef __malloc__
