@@ -14,7 +14,9 @@ bool does(const std::string& word) {
   return words && std::string(words).find(word) != std::string::npos;
 }
 
-TEST(Probe, First) { std::printf("without a newline"); }
+TEST(Probe, First) {
+  std::printf("[ RUN      ] Of.AProgramThatItStarts\n[       OK ] Of.AProgramThatItStarts (0 ms)\nwithout a newline");
+}
 
 TEST(Probe, Second) {
   if (does("dies")) raise(SIGKILL);
