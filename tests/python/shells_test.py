@@ -14,6 +14,7 @@ from attached_job import LOCKSTEP, Job, values
 class Shells(unittest.TestCase):
     def test_ranks_that_have_not_come(self):
         with Job("one rank") as job:
+            job.wait_for("rank 0 has passed it")  # shells find it
             job.wait_for("rank 1 waits in breakpoint")
             attached = subprocess.Popen([LOCKSTEP, "attach", job.id(), "--run", "-", "--json", "-"], env=job.environment,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -49,6 +50,7 @@ class Shells(unittest.TestCase):
 
     def test_a_shell_that_leaves_before_a_rank_stops(self):
         with Job("one rank", LOCKSTEP_BREAKPOINT_GRACE="1000") as job:
+            job.wait_for("rank 0 has passed it")  # shells find it
             job.wait_for("rank 1 waits in breakpoint")
             attached = subprocess.Popen([LOCKSTEP, "attach", job.id()], env=job.environment, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
@@ -64,6 +66,7 @@ class Shells(unittest.TestCase):
             self.assertEqual(values(job.run_cells("rank")), [([0], "0"), ([1], "1")])
             job.results()
         with Job("one rank") as job:
+            job.wait_for("rank 0 has passed it")  # shells find it
             job.wait_for("rank 1 waits in breakpoint")
             job.attach(text="detach\n")
             (job.folder / "attached").touch()

@@ -89,6 +89,7 @@ def train(rank):
         elif MODE == "one rank":
             lockstep.breakpoint(rank == 1 and step == 1)  # rank 0 passes it
             if step == 1 and rank == 0:  # until rank 1 has been attached to
+                print("rank 0 has passed it", flush=True)
                 while not (FOLDER / "attached").exists():
                     time.sleep(0.02)
                 lockstep.breakpoint()
