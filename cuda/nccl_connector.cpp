@@ -93,7 +93,11 @@ class NcclConnector : public dist::BackendConnector {
   explicit NcclConnector(const dist::GroupDescription& group)
       : group_(group), device_(c10::cuda::current_device()), bus_id_(bus_id(device_)) {}
 
-  std::string announcement() override { return bus_id_; }
+  /// GPUs of different hosts may have the same address. NCCL compares hosts by NCCL_HOSTID where it is set.
+  std::string announcement() override {
+    const char* host = std::getenv("NCCL_HOSTID");
+    return host && *host ? bus_id_ + " of host " + host : bus_id_;
+  }
 
   c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                             const std::vector<std::string>& peers,
@@ -143,8 +147,9 @@ c10::intrusive_ptr<c10d::Backend> NcclConnector::connect(const c10::intrusive_pt
       if (peers[a] == peers[b])
         throw dist::Error("ranks " + std::to_string(group_.ranks.at(a)) + " and " + std::to_string(group_.ranks.at(b)) +
                           " are on one GPU (" + peers[a] +
-                          "), and NCCL needs one for each rank. Give each a GPU of its own, or use the backend gloo "
-                          "(lockstep --share-gpu)");
+                          "), and NCCL needs one for each rank. Give each a GPU of its own, use the backend gloo "
+                          "(lockstep --share-gpu), or let NCCL take each rank for a host (lockstep --share-gpu "
+                          "--backend nccl; elsewhere, another NCCL_HOSTID for each rank)");
   // Each group has a communicator of its own, although the default group's could be split: ProcessGroupNCCL holds the
   // parent's mutex while it splits, and the parent's abort needs that mutex.
   const auto options = this->options();

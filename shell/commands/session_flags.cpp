@@ -40,19 +40,20 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
          "--gpu-ids", [&options](const std::string& list) { options.gpu_ids = parse_gpu_ids(list); },
          "GPUs of the ranks, in order, counted among the visible ones: 0,1")
       ->type_name("LIST");
-  app.add_flag("--share-gpu", options.share_gpu,
-               "Let several ranks share a GPU; their collectives go over Gloo, with copies on the host");
+  app.add_flag(
+      "--share-gpu", options.share_gpu,
+      "Let several ranks share a GPU; their collectives go over Gloo, with copies on the host, unless --backend "
+      "says nccl");
   app.add_flag("--all-gpus-visible", options.all_gpus_visible,
                "Let each rank see every GPU, as torchrun does; default: its own only, as device cuda:0");
   app.add_option_function<std::string>(
          "--backend",
          [&options](const std::string& name) {
-           if (name != "auto" && name != "gloo" && name != "nccl")
-             throw UsageError("--backend " + name + ": it is one of auto, gloo and nccl" +
-                              did_you_mean(name, {"auto", "gloo", "nccl"}));
+           check_backend(name);
            options.backend = name;
          },
-         "Library for collectives: auto (the default: nccl for tensors on GPUs, gloo for others), gloo or nccl")
+         "Library for collectives: auto (the default: nccl for tensors on GPUs, gloo for others), gloo, nccl or "
+         "cpu:gloo,cuda:nccl")
       ->type_name("NAME");
   app.add_option("--cell-timeout", options.cell_timeout_s, "Seconds after which a cell is stopped; 0: never")
       ->type_name("S")

@@ -43,9 +43,12 @@ const RegisterMagic kDistInit(
      .takes = {{"-n,--num-processes N",
                 "so many ranks; default: one per visible GPU, two on the CPU where there is none"},
                {"--gpu-ids,-g L", "the GPUs of the ranks, in order, counted among the visible ones: 0,1"},
-               {"--share-gpu", "several ranks may share a GPU; their collectives go over gloo"},
+               {"--share-gpu",
+                "several ranks may share a GPU; their collectives go over gloo, unless --backend says nccl"},
                {"--all-gpus-visible", "each rank sees every GPU; default: its own only, as cuda:0"},
-               {"--backend auto|gloo|nccl", "of the collectives: auto is nccl for tensors on GPUs, gloo for others"}},
+               {"--backend B",
+                "of the collectives: auto (nccl for tensors on GPUs, gloo for others), gloo, nccl, "
+                "cpu:gloo,cuda:nccl"}},
      .line = dist_init});
 
 }  // namespace

@@ -16,9 +16,9 @@ namespace lockstep::shell {
 struct SessionOptions {
   std::optional<int> num_processes;  // none: one per visible GPU, two CPU ranks where there is none
   std::vector<int> gpu_ids;
-  bool share_gpu = false;  // ranks may share GPUs; their collectives go over Gloo
+  bool share_gpu = false;  // ranks may share GPUs; their collectives go over Gloo, unless `backend` says NCCL
   bool all_gpus_visible = false;  // each rank sees every GPU of the session; else its own only
-  std::string backend = "auto";  // auto, gloo, nccl
+  std::string backend = "auto";  // auto, gloo, nccl, cpu:gloo,cuda:nccl
   double cell_timeout_s = 0;  // 0: none
   double hang_timeout_s = 0;  // 0: only proven hangs
   double compile_timeout_s = 60;

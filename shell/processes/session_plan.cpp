@@ -12,6 +12,7 @@
 
 #include "protocol/error.h"
 #include "shell/processes/gpus.h"
+#include "shell/text/suggest.h"
 
 namespace lockstep::shell {
 namespace {
@@ -128,7 +129,7 @@ std::string wish_for_gpus(const SessionOptions& options) {
   if (!options.gpu_ids.empty()) return "GPU " + std::to_string(options.gpu_ids.front());
   if (options.share_gpu) return "--share-gpu";
   if (options.all_gpus_visible) return "--all-gpus-visible";
-  return options.backend == "nccl" ? "--backend nccl" : "";
+  return options.backend.ends_with("nccl") ? "--backend " + options.backend : "";
 }
 
 /// Returns, per rank, an index into the visible GPUs.
@@ -154,10 +155,15 @@ std::vector<int> choose_gpus(const SessionOptions& options, const Gpus& gpus, in
 
 }  // namespace
 
+void check_backend(const std::string& name) {
+  static const std::vector<std::string> kBackends = {"auto", "gloo", "nccl", "cpu:gloo,cuda:nccl"};
+  if (std::find(kBackends.begin(), kBackends.end(), name) == kBackends.end())
+    throw UsageError("--backend " + name + ": it is one of auto, gloo, nccl and cpu:gloo,cuda:nccl" +
+                     did_you_mean(name, kBackends));
+}
+
 SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
-  static const std::set<std::string> kBackends = {"auto", "gloo", "nccl"};
-  if (!kBackends.contains(options.backend))
-    throw UsageError("--backend " + options.backend + ": it is one of auto, gloo and nccl");
+  check_backend(options.backend);
   const auto threads = variable("LOCKSTEP_THREADS", 1);
   (void)fold_time();  // a wrong one is found before anything starts
   if (options.rehearsal) return plan_rehearsal(options);
@@ -172,8 +178,6 @@ SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
     if (id >= gpus.count())
       throw UsageError("GPU " + std::to_string(id) + " does not exist: " + count_text(gpus.count()) + " visible, " +
                        (gpus.count() == 1 ? "GPU 0" : "GPUs 0-" + std::to_string(gpus.count() - 1)));
-  if (options.share_gpu && options.backend == "nccl")
-    throw UsageError("--share-gpu --backend nccl: NCCL needs a GPU for each rank; ranks that share one use gloo");
 
   SessionPlan plan;
   const int asked = options.gpu_ids.empty() ? gpus.count() : static_cast<int>(options.gpu_ids.size());
@@ -188,7 +192,8 @@ SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
     plan.devices.push_back("cuda:" + std::to_string(options.all_gpus_visible ? gpu : 0));
     if (!options.all_gpus_visible) plan.visible_devices.push_back(gpus.visible[static_cast<size_t>(gpu)]);
   }
-  plan.backend = !on_gpu || options.share_gpu ? "gloo" : options.backend;
+  plan.backend = !on_gpu || (options.share_gpu && options.backend == "auto") ? "gloo" : options.backend;
+  plan.separate_hosts = options.share_gpu && plan.backend != "gloo";
   plan.threads = threads.value_or(std::max(1, cores() / plan.world_size));
   return plan;
 }
@@ -198,6 +203,8 @@ std::map<std::string, std::string> device_environment(const SessionPlan& plan, i
   std::map<std::string, std::string> environment = {{"LOCKSTEP_DEVICE", plan.devices.at(index)}};
   if (!plan.gpu_ids.empty()) environment["LOCKSTEP_GPU_ID"] = std::to_string(plan.gpu_ids.at(index));
   if (!plan.visible_devices.empty()) environment["CUDA_VISIBLE_DEVICES"] = plan.visible_devices.at(index);
+  // NCCL refuses two ranks of one host on one GPU. Ranks of different hosts may have GPUs of the same address.
+  if (plan.separate_hosts) environment["NCCL_HOSTID"] = "lockstep-rank-" + std::to_string(rank);
   return environment;
 }
 

@@ -17,9 +17,13 @@ struct SessionPlan {
   std::vector<std::string> devices;  // per rank, as its process counts: "cpu", "cuda:0"
   std::vector<int> gpu_ids;  // per rank, as the user counts: among the visible GPUs; empty on the CPU
   std::vector<std::string> visible_devices;  // per rank: its CUDA_VISIBLE_DEVICES; empty: as the session's
-  std::string backend;  // gloo, nccl; auto: gloo for CPU tensors, nccl for those on GPUs
+  std::string backend;  // gloo, nccl, cpu:gloo,cuda:nccl; auto: the last for ranks on GPUs
+  bool separate_hosts = false;  // NCCL takes each rank for a host, so that ranks can share a GPU
   int threads = 1;  // per rank, intra-op
 };
+
+/// Throws UsageError unless `name` is a backend that sessions take.
+void check_backend(const std::string& name);
 
 /// Throws UsageError that names the option or the LOCKSTEP_* variable at fault and how to fix it.
 SessionPlan plan_session(const SessionOptions& options);

@@ -2,10 +2,10 @@
 """A job of torchrun with the package `lockstep`: what an engineer does with a training in Python, once, with answers
 that have to be right.
 
-    python_job.py LOCKSTEP RANKS DEVICE     needs the package in PYTHONPATH, and a Python with torch
+    python_job.py LOCKSTEP RANKS DEVICE BACKEND     needs the package in PYTHONPATH, and a Python with torch
 
-DEVICE: cpu (Gloo), cuda (a GPU for each rank, NCCL) or cuda:0 (the ranks share that GPU, Gloo). `lockstep run` starts
-the ranks, and `lockstep attach` asks them while they wait at a breakpoint. Exit code 0 if every answer was right.
+DEVICE: cpu, cuda (a GPU for each rank) or cuda:0 (the ranks share that GPU; NCCL takes each for a host). BACKEND: gloo
+or nccl. `lockstep run` starts the ranks, and `lockstep attach` asks them while they wait at a breakpoint. Exit code 0 if every answer was right.
 """
 import ctypes
 import json
@@ -33,7 +33,7 @@ def first_gpu_has_context():
     return bool(active.value)
 
 
-def run_rank(folder, where):
+def run_rank(folder, where, backend):
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -41,10 +41,13 @@ def run_rank(folder, where):
     import lockstep
 
     local_rank = int(os.environ["LOCAL_RANK"])
+    if backend == "nccl" and where == "cuda:0":
+        os.environ["NCCL_HOSTID"] = f"rank-{local_rank}"
+        os.environ["NCCL_SOCKET_IFNAME"] = "lo"
     device = torch.device("cuda", local_rank) if where == "cuda" else torch.device(where)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if where == "cuda" else "gloo")
+    dist.init_process_group(backend)
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     layers = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.GELU(), torch.nn.Linear(512, 16)).to(device)
@@ -99,12 +102,12 @@ def run_rank(folder, where):
 class Job:
     """The job under `lockstep run`, and what it has written."""
 
-    def __init__(self, lockstep, ranks, where, folder):
+    def __init__(self, lockstep, ranks, where, backend, folder):
         self.lockstep, self.ranks, self.folder, self.output = lockstep, ranks, folder, ""
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
         command = [lockstep, "run", "--findings", str(folder / "findings"), "--", sys.executable, "-m",
                    "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}", __file__, "--rank",
-                   str(folder), where]
+                   str(folder), where, backend]
         self.process = subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.stopped, self.stop_or_end = set(), threading.Event()
@@ -144,8 +147,8 @@ class Job:
 
 def main():
     if sys.argv[1] == "--rank":
-        return run_rank(pathlib.Path(sys.argv[2]), sys.argv[3])
-    lockstep, ranks, where = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+        return run_rank(pathlib.Path(sys.argv[2]), sys.argv[3], sys.argv[4])
+    lockstep, ranks, where, backend = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
     wrong = []
 
     def must(fact, text):
@@ -156,7 +159,7 @@ def main():
     # A socket's path is short.
     with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as name:
         folder = pathlib.Path(name)
-        job = Job(lockstep, ranks, where, folder)
+        job = Job(lockstep, ranks, where, backend, folder)
         try:
             if job.has_stopped():
                 code, events = job.ask("step", "float(loss.detach())", "model.module[0].weight.device.type", "%hang")

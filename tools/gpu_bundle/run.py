@@ -335,6 +335,7 @@ def make_steps(found, scratch):
     no_plugin = (None if found["devices"] else "no GPU") or found["no_plugin"]
     count = len(found["devices"])
     on_cpu = {"CUDA_VISIBLE_DEVICES": ""}
+    mixed = "cpu:gloo,cuda:nccl"
     sessions = sorted(os.path.basename(path)[:-len(".lockstep")]
                       for path in glob.glob(os.path.join(HERE, "sessions", "*.lockstep")))
     lessons = [each for each in sessions if re.match(r"\d", each)]
@@ -352,9 +353,9 @@ def make_steps(found, scratch):
         steps.append(Step(name, leg, [lockstep, "run", path, "--arg", data, "--json", events, *options], limit_s,
                           skip=skip, kind="session", environment=environment, goals=goals, events=events))
 
-    def python_job(name, leg, ranks, where, skip=None, environment=None):
+    def python_job(name, leg, ranks, where, backend, skip=None, environment=None):
         steps.append(Step(name, leg, [found["python"] or "python3", os.path.join(HERE, "python_job.py"), lockstep,
-                                      str(ranks), where], 600, skip=skip or found["no_python"],
+                                      str(ranks), where, backend], 600, skip=skip or found["no_python"],
                           environment={"PYTHONPATH": os.path.join(HERE, "python"), **(environment or {})}))
 
     steps.append(Step("doctor", "cpu", [lockstep, "doctor", "--json"], 120))
@@ -365,17 +366,23 @@ def make_steps(found, scratch):
     for name in names:
         # One rank per GPU; tensors of the CPU go through Gloo.
         fewest = FEWEST_RANKS.get(name, USUAL_RANKS)
-        too_few = f"NCCL has one rank per GPU, and this script needs {fewest}" if 0 < count < fewest else None
-        session(f"device.nccl.{name}", "device", name, ["-n", str(count), "--backend", "cpu:gloo,cuda:nccl"], 1200,
+        too_few = f"this script needs {fewest} GPUs" if 0 < count < fewest else None
+        session(f"device.nccl.{name}", "device", name, ["-n", str(count), "--backend", mixed], 1200,
                 skip=no_plugin or too_few, goals={"verify": ("<=", 1.0)} if name.startswith("check-") else None)
-    python_job("device.nccl.python_job", "device", count, "cuda",
-               skip=no_plugin or ("NCCL has one rank per GPU, and this job needs 2" if count < 2 else None))
+    python_job("device.nccl.python_job", "device", count, "cuda", "nccl",
+               skip=no_plugin or ("this job needs 2 GPUs" if count < 2 else None))
+    for name in names:
+        # The ranks share the first GPU, and NCCL takes each for a host: it goes over sockets.
+        ranks = max(USUAL_RANKS, FEWEST_RANKS.get(name, USUAL_RANKS))
+        session(f"device.nccl_on_one_gpu.{name}", "device", name,
+                ["-n", str(ranks), "--gpu-ids", "0", "--share-gpu", "--backend", mixed], 1200, skip=no_plugin)
+    python_job("device.nccl_on_one_gpu.python_job", "device", USUAL_RANKS, "cuda:0", "nccl", skip=no_plugin)
     for name in names:
         # The ranks share the first GPU; Gloo moves CUDA tensors through the host.
         ranks = max(USUAL_RANKS, FEWEST_RANKS.get(name, USUAL_RANKS))
         session(f"device.gloo.{name}", "device", name,
                 ["-n", str(ranks), "--gpu-ids", "0", "--share-gpu", "--backend", "gloo"], 1200, skip=no_plugin)
-    python_job("device.gloo.python_job", "device", USUAL_RANKS, "cuda:0", skip=no_plugin)
+    python_job("device.gloo.python_job", "device", USUAL_RANKS, "cuda:0", "gloo", skip=no_plugin)
     steps.append(Step("device.gpu_benchmark", "device", [os.path.join(HERE, "benchmarks", "gpu_benchmark"), "50"], 1800,
                       skip=no_plugin, kind="benchmark", goals=GPU_GOALS))
 
@@ -387,7 +394,7 @@ def make_steps(found, scratch):
     for name in names:
         ranks = max(USUAL_RANKS, FEWEST_RANKS.get(name, USUAL_RANKS))
         session(f"cpu.{name}", "cpu", name, ["-n", str(ranks), "--backend", "gloo"], 600, environment=on_cpu)
-    python_job("cpu.python_job", "cpu", USUAL_RANKS, "cpu", environment=on_cpu)
+    python_job("cpu.python_job", "cpu", USUAL_RANKS, "cpu", "gloo", environment=on_cpu)
     steps.append(Step("cpu.fingerprint_benchmark", "cpu",
                       [os.path.join(HERE, "benchmarks", "fingerprint_benchmark"), "4"], 600, kind="benchmark",
                       environment=on_cpu))

@@ -124,8 +124,8 @@ Configuration read_configuration(const char* (*lookup)(const char*)) {
   c.identity = read.required("LOCKSTEP_IDENTITY", "the name by which the hub knows this rank");
   read_store(read, c);
   c.backend = read.text("LOCKSTEP_BACKEND").value_or("gloo");
-  if (c.backend != "auto" && c.backend != "gloo" && c.backend != "nccl")
-    read.problem("LOCKSTEP_BACKEND", "is '" + c.backend + "': it has to be auto, gloo or nccl");
+  if (c.backend != "auto" && c.backend != "gloo" && c.backend != "nccl" && c.backend != "cpu:gloo,cuda:nccl")
+    read.problem("LOCKSTEP_BACKEND", "is '" + c.backend + "': it has to be auto, gloo, nccl or cpu:gloo,cuda:nccl");
   read_device(read, c);
   c.threads = read.integer("LOCKSTEP_THREADS", 1, 4096, std::max(1, cores_of_this_process() / c.local_world_size));
   c.check_collectives = read.integer("LOCKSTEP_CHECK_COLLECTIVES", 0, 1, 1) == 1;

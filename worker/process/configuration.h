@@ -22,7 +22,7 @@ struct Configuration {
   std::string identity;  // LOCKSTEP_IDENTITY: by which the hub knows this connection
   std::string store;  // LOCKSTEP_STORE: "127.0.0.1:port"
   std::string store_key;  // LOCKSTEP_STORE_KEY: before every key of this session, so that nobody else can name one
-  std::string backend = "gloo";  // LOCKSTEP_BACKEND: auto, gloo, nccl
+  std::string backend = "gloo";  // LOCKSTEP_BACKEND: auto, gloo, nccl, cpu:gloo,cuda:nccl
   std::string device = "cpu";  // LOCKSTEP_DEVICE: cpu, cuda:N
   // LOCKSTEP_GPU_ID, which counts as the user does among the GPUs that the session sees; default: N of cuda:N. The two
   // differ where each rank sees one GPU only. -1 on the CPU.

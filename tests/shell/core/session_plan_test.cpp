@@ -105,8 +105,23 @@ TEST(SessionPlan, RanksThatShareGpusUseGloo) {
   EXPECT_EQ(plan_session(options, machine_with({"0", "1", "2"})).world_size, 3);
   options.gpu_ids = {1};
   EXPECT_EQ(plan_session(options, machine_with({"0", "1"})).gpu_ids, (std::vector<int>{1, 1}));
+}
+
+TEST(SessionPlan, RanksThatShareAGpuAreHostsOfTheirOwnForNccl) {
+  SessionOptions options = ranks(2);
+  options.share_gpu = true;
+  for (const char* backend : {"nccl", "cpu:gloo,cuda:nccl"}) {
+    options.backend = backend;
+    const auto plan = plan_session(options, machine_with({"0"}));
+    EXPECT_EQ(plan.backend, backend);
+    EXPECT_EQ(device_environment(plan, 0).at("NCCL_HOSTID"), "lockstep-rank-0");
+    EXPECT_EQ(device_environment(plan, 1).at("NCCL_HOSTID"), "lockstep-rank-1");
+  }
+  options.backend = "gloo";
+  EXPECT_FALSE(device_environment(plan_session(options, machine_with({"0"})), 0).contains("NCCL_HOSTID"));
+  options.share_gpu = false;
   options.backend = "nccl";
-  EXPECT_THAT(plan_error(options, machine_with({"0", "1"})), HasSubstr("NCCL needs a GPU for each rank"));
+  EXPECT_FALSE(device_environment(plan_session(options, machine_with({"0", "1"})), 0).contains("NCCL_HOSTID"));
 }
 
 TEST(SessionPlan, GpusThatDoNotExist) {
