@@ -20,8 +20,9 @@ __device__ __forceinline__ void run_fingerprint(FingerprintContext& context,
   (run_fingerprint_phase<phases>(context) && ...);
 }
 
-// A multiprocessor runs 3 blocks: 768 threads with 8 loads of 16 bytes each on their way. For 4, ptxas leaves 4 loads.
-__global__ void __launch_bounds__(kFingerprintThreads, 3)
+// A multiprocessor runs 4 blocks: 1,024 threads with 4 loads of 16 bytes each on their way. 3 blocks with 8 loads, and 5
+// with 4, are slower (docs/performance.md).
+__global__ void __launch_bounds__(kFingerprintThreads, 4)
     fingerprint_kernel(const __grid_constant__ FingerprintLaunch launch) {
   __shared__ FingerprintShared shared;
   FingerprintContext context{launch, shared, blockIdx.x, threadIdx.x};

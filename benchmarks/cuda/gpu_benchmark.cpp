@@ -1,4 +1,4 @@
-// What the kernels cost on a GPU, beside a plain read of the same bytes in the same run, and what watching for NaN adds
+// What the kernels cost on a GPU, beside a plain read of as many bytes in the same run, and what watching for NaN adds
 // to a training step. Prints a JSON line per case; without a GPU, that it was skipped.
 //
 //   gpu_benchmark [ROUNDS] [--dry-run]
@@ -84,7 +84,7 @@ struct Place {
 
 volatile uint64_t sink;  // keeps results alive
 
-/// Queues a plain read of each tensor.
+/// Queues a plain read of each tensor by a launch of its own.
 void read_plainly(const Place& place, const std::vector<at::Tensor>& tensors) {
   if (place.is_dry()) {
     uint64_t sum = 0;
@@ -162,13 +162,15 @@ json kernels_of(const Place& place, const std::function<void()>& call) {
   return kernels.empty() ? json(nullptr) : json(kernels);
 }
 
-/// A launch over all tensors, in turns with plain reads of each.
+/// A launch over all tensors, in turns with a plain read of one tensor of as many bytes, which is the roof.
 void compare(const Place& place, const std::string& name, const std::vector<at::Tensor>& tensors, bool counts = false) {
   const double bytes = bytes_of(tensors);
+  const std::vector<at::Tensor> whole = {
+      torch::ones({static_cast<int64_t>(bytes)}, at::TensorOptions(place.device).dtype(at::kByte))};
   Times plain, fingerprint, sentinel;
   for (int round = -2; round < place.rounds; ++round) {
     if (round == 0) plain = fingerprint = sentinel = {};  // the first two warm up
-    plain.add(place, [&] { read_plainly(place, tensors); });
+    plain.add(place, [&] { read_plainly(place, whole); });
     fingerprint.add(place, [&] { place.functions.fingerprint(tensors); });
     sentinel.add(place, [&] { place.functions.first_bad(tensors); });
   }
@@ -189,9 +191,11 @@ void compare(const Place& place, const std::string& name, const std::vector<at::
 }
 
 /// What a rank does to say whether its tensors are those that another one has: fingerprints on the host, and a
-/// comparison. Beside it, one read of the same bytes until it has ended.
+/// comparison. Beside it, one read of as many bytes until it has ended.
 void check_equality(const Place& place, const std::vector<at::Tensor>& tensors) {
   const auto expected = inspect::fingerprint(tensors);
+  const std::vector<at::Tensor> whole = {
+      torch::ones({static_cast<int64_t>(bytes_of(tensors))}, at::TensorOptions(place.device).dtype(at::kByte))};
   std::vector<double> check, read;
   for (int round = -2; round < place.rounds; ++round) {
     if (round == 0) {
@@ -206,7 +210,7 @@ void check_equality(const Place& place, const std::vector<at::Tensor>& tensors) 
     }
     check.push_back(milliseconds_since(start));
     start = Clock::now();
-    read_plainly(place, tensors);
+    read_plainly(place, whole);
     place.synchronize();
     read.push_back(milliseconds_since(start));
   }

@@ -2,7 +2,7 @@
 // CPU's loops give (inspectors/fingerprint/loop.h). A block of 256 threads reads a chunk of 64 KiB: four threads a
 // stripe of 1,024 bytes, each 16 of every 64 bytes, so that all that goes into one lane of a stripe is in one thread.
 //
-//   keys      copies the keys into shared memory
+//   copy      copies the keys and the record of the chunk's tensor into shared memory
 //   read      reads the chunk: each stripe's hash lanes, sums of squares, largest magnitude
 //   judge     stripes with NaN, Inf, huge or tiny values are read again, with care
 //   chain     goes through the stripes in order: one thread a lane
@@ -20,17 +20,19 @@
 
 namespace lockstep::cuda {
 
-LOCKSTEP_HOST_DEVICE void fingerprint_keys(FingerprintContext& context) {
+LOCKSTEP_HOST_DEVICE void fingerprint_copy(FingerprintContext& context) {
   constexpr uint32_t kCount = sizeof(kernels::Keys::words) / sizeof(uint32_t);
   for (uint32_t i = context.thread; i < kCount; i += kFingerprintThreads)
     context.shared.keys.words[i] = context.launch.keys->words[i];
+  if (context.thread == kFingerprintThreads - 1)
+    context.shared.tensor = context.launch.tensors[context.launch.tensor_of_chunk[context.block]];
 }
 
 inline constexpr uint32_t kFingerprintPhases = 9;
 
 template <uint32_t phase>
 LOCKSTEP_HOST_DEVICE void fingerprint_phase(FingerprintContext& context) {
-  if constexpr (phase == 0) fingerprint_keys(context);
+  if constexpr (phase == 0) fingerprint_copy(context);
   if constexpr (phase == 1) fingerprint_read(context);
   if constexpr (phase == 2) fingerprint_judge(context);
   if constexpr (phase == 3) fingerprint_chain(context);

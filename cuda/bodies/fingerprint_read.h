@@ -207,7 +207,7 @@ LOCKSTEP_HOST_DEVICE void read_with(FingerprintContext& context) {
   const uint32_t bytes = context.chunk_bytes(), stripe = context.stripe();
   if (reader.in_pieces() && (stripe + 1) * kernels::kStripeBytes <= bytes) {
     const uint8_t* data = reader.contiguous_at(begin);
-    read_stripe<Sums, 8>(context, [data](uint32_t offset) { return load_piece(data + offset); });
+    read_stripe<Sums, 4>(context, [data](uint32_t offset) { return load_piece(data + offset); });
   } else if (stripe * kernels::kStripeBytes < bytes) {
     read_stripe<Sums, 1>(context, [&](uint32_t offset) { return reader.piece(begin + offset); });
   } else {

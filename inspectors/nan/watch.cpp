@@ -10,7 +10,10 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "inspectors/exchange/participants.h"
 #include "inspectors/findings/text.h"
@@ -88,6 +91,7 @@ class Sentinel : public OpObserver {
     if (op.node || op.engine) return;
     for (const c10::IValue& value : outputs)
       if (value.isTensor()) look_at(op, value.toTensor());
+    if (!op.grad && !op.outer && op.name.ends_with("_")) look_at_list(op);
   }
 
   NanWatchStatus status() const { return status_; }
@@ -96,7 +100,7 @@ class Sentinel : public OpObserver {
   /// Waits for all checks that are queued. `last`: nothing is checked after this.
   void finish(bool last) {
     const Unrecorded unrecorded;
-    checks_.launch(serial_);
+    launch();
     read(/*all=*/true, last);
   }
 
@@ -107,12 +111,11 @@ class Sentinel : public OpObserver {
   /// program goes on after backward. Updated parameters and the gradients that they were made from: before gradients
   /// are set to zero, and before the next forward.
   void operator_begins(const RunningOp& op) {
-    const auto launch = [&] {
-      const Looking looking(status_.seconds);
-      checks_.launch(serial_);
-    };
     if (op.engine) {
-      if (checks_.has_next() && op.collective()) launch();
+      if (checks_.has_next() && op.collective()) {
+        const Looking looking(status_.seconds);
+        launch();
+      }
       return;
     }
     if (phase_ == Phase::backward) {
@@ -120,12 +123,26 @@ class Sentinel : public OpObserver {
     } else if (phase_ == Phase::update && op.grad) {
       phase_ = Phase::forward;
     } else {
-      if (checks_.has_next() && (op.collective() || op.name == "zero_" || op.name == "copy_")) launch();
+      if ((checks_.has_next() || !updates_.empty()) && (op.collective() || overwrites(op.name))) {
+        const Looking looking(status_.seconds);
+        launch();
+      }
       return;
     }
     const Looking looking(status_.seconds);
-    checks_.launch(serial_);
+    launch();
     read(/*all=*/false, /*last=*/false);
+  }
+
+  static bool overwrites(std::string_view op) {
+    return op == "zero_" || op == "copy_" || op == "_foreach_zero_" || op == "_foreach_copy_";
+  }
+
+  /// Queues the checks of what was added, and of the parameters that an optimizer has written by lists.
+  void launch() {
+    for (const WatchedValue& each : std::exchange(updates_, {})) checks_.add(each.parameter, each, serial_);
+    place_of_update_.clear();
+    checks_.launch(serial_);
   }
 
   /// On the thread of the program, which counts the steps.
@@ -136,7 +153,7 @@ class Sentinel : public OpObserver {
     reductions_.decide(last, [this](const BadValue& bad) { publish_bad_value(bad, names_); });
   }
 
-  int64_t step_of_loss() const {
+  int64_t step_of_loss() {
     const std::vector<at::Tensor> seen = parameters_.all();
     for (const at::Tensor& each : seen)
       if (names_.find(each)) return step(each);
@@ -153,9 +170,45 @@ class Sentinel : public OpObserver {
     const at::Tensor parameter = parameters_.find(tensor);
     if (!parameter.defined()) return;
     const Looking looking(status_.seconds);
+    updated(op, parameter, tensor);
+  }
+
+  /// Operators on lists return nothing. Those of an optimizer write parameters: `_foreach_…_` tell by the parameters'
+  /// versions, which `_fused_…_` leave; these write what has a gradient.
+  void look_at_list(const RunningOp& op) {
+    const bool fused = op.name.starts_with("_fused_");
+    if (!fused && !op.name.starts_with("_foreach_")) return;
+    const Looking looking(status_.seconds);
+    for (const at::Tensor& parameter : fused ? parameters_.all() : parameters_.take_written()) {
+      const at::Tensor gradient = parameter.grad();
+      if (fused && !gradient.defined()) continue;
+      if (!is_checked_late(parameter)) {
+        updated(op, parameter, parameter);
+        continue;
+      }
+      // An optimizer may write a parameter more than once, and its value is checked when all of it is over.
+      const auto [place, first] = place_of_update_.try_emplace(parameter.unsafeGetTensorImpl(), updates_.size());
+      if (!first) {
+        updates_[place->second].op = op.name;
+        continue;
+      }
+      step_is_taken();
+      updates_.push_back({.role = Role::parameter, .parameter = parameter, .loss = {}, .op = op.name});
+      WatchedValue reduced = updates_.back();
+      reduced.role = Role::reduced_gradient;
+      if (gradient.defined()) checks_.add(gradient, std::move(reduced), serial_);
+    }
+  }
+
+  void step_is_taken() {
     if (backward_seen_) ++status_.steps;
     backward_seen_ = false;
     ++status_.parameters;
+  }
+
+  /// `tensor`: the parameter, or its alias, after an operator has written it.
+  void updated(const RunningOp& op, const at::Tensor& parameter, const at::Tensor& tensor) {
+    step_is_taken();
     const WatchedValue update{.role = Role::parameter, .parameter = parameter, .loss = {}, .op = op.name};
     WatchedValue gradient = update;
     gradient.role = Role::reduced_gradient;
@@ -192,8 +245,7 @@ class Sentinel : public OpObserver {
 
   /// The gradient comes before the parameter: the first bad one of them is the cause.
   bool check_update_later(const WatchedValue& update, const WatchedValue& gradient, const at::Tensor& tensor) {
-    if (tensor.device().is_cpu() || !device_functions(tensor.device().type()) || !float_values(tensor).defined())
-      return false;
+    if (!is_checked_late(tensor)) return false;
     if (WatchedValue* known = checks_.next_update_of(update.parameter)) {  // some optimizers write it several times
       known->op = update.op;
       return true;
@@ -202,12 +254,16 @@ class Sentinel : public OpObserver {
     return checks_.add(tensor, update, serial_);
   }
 
+  static bool is_checked_late(const at::Tensor& tensor) {
+    return !tensor.device().is_cpu() && device_functions(tensor.device().type()) && float_values(tensor).defined();
+  }
+
   void backward_begins(const RunningOp& node) {
     const int task = torch::autograd::get_current_graph_task_id();
     if (task == task_) return;
     task_ = task;
     const Looking looking(status_.seconds);
-    checks_.launch(serial_);  // of the last step
+    launch();  // of the last step
     phase_ = Phase::backward;
     if (!backward_seen_) ++serial_;  // the first backward of a step
     backward_seen_ = true;
@@ -312,6 +368,9 @@ class Sentinel : public OpObserver {
   int64_t local_bad_ = -1;  // the last step in which a gradient of this rank was bad before the reduction
   std::optional<int64_t> last_bad_;  // the last step with any bad value
   LateChecks checks_;
+  /// Parameters on a device that operators on lists have written, not yet among `checks_`.
+  std::vector<WatchedValue> updates_;
+  std::unordered_map<const at::TensorImpl*, size_t> place_of_update_;
   LateReductions reductions_;
 };
 

@@ -190,10 +190,14 @@ bool is_parameter(const at::Tensor& tensor) {
 }
 
 void SeenParameters::add(const at::Tensor& parameter) {
-  if (parameter.has_storage())
-    by_storage_.insert_or_assign(
-        parameter.storage().unsafeGetStorageImpl(),
-        c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>(parameter.getIntrusivePtr()));
+  if (!parameter.has_storage()) return;
+  const void* storage = parameter.storage().unsafeGetStorageImpl();
+  const auto known = by_storage_.find(storage);
+  by_storage_.insert_or_assign(
+      storage,
+      Seen{.parameter = c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>(parameter.getIntrusivePtr()),
+           .place = known == by_storage_.end() ? by_storage_.size() : known->second.place,
+           .version = parameter.unsafeGetTensorImpl()->version_counter().current_version()});
 }
 
 at::Tensor SeenParameters::find(const at::Tensor& tensor) const {
@@ -201,7 +205,7 @@ at::Tensor SeenParameters::find(const at::Tensor& tensor) const {
   if (!tensor.defined() || !tensor.has_storage()) return {};
   const auto found = by_storage_.find(tensor.storage().unsafeGetStorageImpl());
   if (found == by_storage_.end()) return {};
-  auto held = found->second.lock();
+  auto held = found->second.parameter.lock();
   if (!held) return {};
   const at::Tensor parameter(std::move(held));
   const bool complete = parameter.defined() && parameter.has_storage() &&
@@ -210,11 +214,26 @@ at::Tensor SeenParameters::find(const at::Tensor& tensor) const {
   return complete ? parameter : at::Tensor();
 }
 
-std::vector<at::Tensor> SeenParameters::all() const {
-  std::vector<at::Tensor> living;
-  for (const auto& [storage, weak] : by_storage_)
-    if (auto held = weak.lock()) living.emplace_back(std::move(held));
-  return living;
+std::vector<at::Tensor> SeenParameters::living(const std::function<bool(Seen&, const at::TensorImpl&)>& choose) {
+  std::vector<std::pair<size_t, at::Tensor>> chosen;
+  for (auto& [storage, seen] : by_storage_)
+    if (auto held = seen.parameter.lock(); held && choose(seen, *held))
+      chosen.emplace_back(seen.place, std::move(held));
+  std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<at::Tensor> result;
+  for (auto& each : chosen) result.push_back(std::move(each.second));
+  return result;
+}
+
+std::vector<at::Tensor> SeenParameters::all() {
+  return living([](const Seen&, const at::TensorImpl&) { return true; });
+}
+
+std::vector<at::Tensor> SeenParameters::take_written() {
+  return living([](Seen& seen, const at::TensorImpl& parameter) {
+    const uint32_t version = parameter.version_counter().current_version();
+    return std::exchange(seen.version, version) != version;
+  });
 }
 
 at::Tensor accumulated_parameter() {

@@ -101,11 +101,20 @@ class SeenParameters {
   void add(const at::Tensor& parameter);
   /// Returns the parameter that `tensor` is, or is a complete alias of; undefined for any other tensor.
   at::Tensor find(const at::Tensor& tensor) const;
-  /// Returns those that still live, in no order.
-  std::vector<at::Tensor> all() const;
+  /// Returns those that still live, in the order in which they were added first.
+  std::vector<at::Tensor> all();
+  /// Returns those of them that were written since they were added, or since the last call, by their version counters.
+  std::vector<at::Tensor> take_written();
 
  private:
-  std::unordered_map<const void*, c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>> by_storage_;
+  struct Seen {
+    c10::weak_intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl> parameter;
+    size_t place;
+    uint32_t version;
+  };
+  std::vector<at::Tensor> living(const std::function<bool(Seen&, const at::TensorImpl&)>& choose);
+
+  std::unordered_map<const void*, Seen> by_storage_;
 };
 
 /// Keeps the address of the memory from being used for another tensor, but does not keep the memory.

@@ -48,6 +48,7 @@ split.narrow(0, 0, 5)
 struct Net : torch::nn::Module {
   torch::nn::Linear hidden{register_module("hidden", torch::nn::Linear(13, 64))};
   torch::nn::Linear out{register_module("out", torch::nn::Linear(64, 3))};
+  Net() { to(device); }
   torch::Tensor forward(const torch::Tensor& x) { return out(torch::relu(hidden(x))); }
 };
 

@@ -58,6 +58,7 @@ struct Gpt : torch::nn::Module {
   Layer layer1{register_module("layer1", Layer())};
   Layer layer2{register_module("layer2", Layer())};
   torch::nn::Linear head{register_module("head", torch::nn::Linear(kWidth, vocabulary))};
+  Gpt() { to(device); }
 
   torch::Tensor forward(const torch::Tensor& x) { return head(layer2(layer1(token(x) + place(torch::arange(x.size(1), x.device()))))); }
 };

@@ -113,6 +113,42 @@ TEST_F(NanOnDevices, the_loss_and_the_optimizer_are_named) {
   EXPECT_THAT(published.all()[1].message, HasSubstr("written by add_ from a finite gradient, became Inf in step 1"));
 }
 
+// As optimizers of Python do on a GPU: the parameters are written twice, by operators that return nothing.
+TEST_F(NanOnDevices, optimizers_that_write_lists) {
+  const fake::Scope scope({.schedule = Schedule::late, .poison = true, .delays = {}});
+  const PublishedFindings published;
+  std::vector<torch::Tensor> weights;
+  for (int i = 0; i < 3; ++i) weights.push_back(torch::ones({3}, fake::device(0)).set_requires_grad(true));
+  const auto train = [&](double rate, bool bad_reduction) {
+    for (const auto& each : weights) each.mutable_grad() = torch::Tensor();
+    (weights[0] + weights[1] + weights[2]).mul(1e3).sum().backward();
+    const torch::NoGradGuard guard;
+    std::vector<torch::Tensor> gradients;
+    for (const auto& each : weights) gradients.push_back(each.grad());
+    if (bad_reduction) gradients[1].fill_(std::nan(""));
+    at::_foreach_mul_(weights, 0.99);
+    at::_foreach_add_(weights, gradients, -rate);
+  };
+  {
+    const auto watching = nan_watch();
+    train(0.1, false);
+    train(0.1, true);
+    EXPECT_EQ(watching.status().bad_steps, 1);
+    EXPECT_EQ(watching.status().parameters, 6) << "each once a step";
+  }
+  ASSERT_EQ(published.all().size(), 1U);
+  EXPECT_EQ(published.all()[0].step, 2);
+  EXPECT_THAT(published.all()[0].message, HasSubstr("after the reduction"));
+  for (const auto& each : weights) each.detach().fill_(1);
+  {
+    const auto watching = nan_watch();
+    train(1e38, false);
+  }
+  ASSERT_EQ(published.all().size(), 2U);
+  EXPECT_EQ(published.all()[1].kind, FindingKind::optimizer);
+  EXPECT_THAT(published.all()[1].message, HasSubstr("written by _foreach_add_ from a finite gradient"));
+}
+
 // Gradients are made on a stream of their own, and the sentinel is slow. What comes after backward, on the program's
 // stream, overwrites the gradient or frees it.
 TEST_F(NanOnDevices, gradients_that_are_overwritten_or_freed_at_once) {

@@ -133,6 +133,41 @@ TEST(NanWatch, names_the_optimizer_and_tells_once_until_all_is_well_again) {
   nan_off();
 }
 
+// Optimizers of Python write all parameters by one operator, which returns nothing: by default on a GPU.
+TEST(NanWatch, optimizers_that_write_lists) {
+  for (const bool fused : {false, true}) {
+    const PublishedFindings published;
+    std::vector<torch::Tensor> weights;
+    for (int i = 0; i < 3; ++i) weights.push_back(torch::ones({3}).set_requires_grad(true));
+    const auto train = [&](double rate, bool bad_reduction) {
+      for (const auto& each : weights) each.mutable_grad() = torch::Tensor();
+      torch::stack({weights[0], weights[1], weights[2]}).mul(1e3).sum().backward();
+      const torch::NoGradGuard guard;
+      std::vector<torch::Tensor> gradients;
+      for (const auto& each : weights) gradients.push_back(each.grad());
+      if (bad_reduction) gradients[1].fill_(std::nan(""));
+      if (fused)
+        at::_fused_sgd_(weights, gradients, {}, 0, 0, rate, 0, false, false, true);
+      else
+        at::_foreach_add_(weights, gradients, -rate);
+    };
+    const auto watching = nan_watch();
+    train(0.1, false);
+    EXPECT_EQ(published.all().size(), 0U);
+    train(0.1, true);
+    ASSERT_EQ(published.all().size(), 1U);
+    EXPECT_THAT(published.all()[0].message, HasSubstr("after the reduction"));
+    weights[1].detach().fill_(1);
+    train(0.1, false);
+    train(1e38, false);
+    ASSERT_EQ(published.all().size(), 2U);
+    EXPECT_EQ(published.all()[1].kind, FindingKind::optimizer);
+    EXPECT_THAT(published.all()[1].message, HasSubstr(fused ? "written by _fused_sgd_" : "written by _foreach_add_"));
+    EXPECT_EQ(watching.status().steps, 4);
+    EXPECT_EQ(watching.status().bad_steps, 2);
+  }
+}
+
 TEST(NanWatch, names_can_be_told_later) {
   const PublishedFindings published;
   nan_on({});

@@ -52,7 +52,7 @@ def run_rank(folder, where, backend):
     torch.manual_seed(0)
     layers = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.GELU(), torch.nn.Linear(512, 16)).to(device)
     model = DistributedDataParallel(layers)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)  # the default on a GPU
     torch.manual_seed(100 + rank)
     watching, sentinel = lockstep.watch(model, optimizer, every=2), lockstep.nan_watch(model, optimizer)
 

@@ -316,8 +316,8 @@ def programs(folder):
 # Goals of docs/performance.md, by step and figure.
 GPU_GOALS = {"BFloat16.fingerprint_of_plain_read": (">=", 0.85),
              "equality check.wall_ms": ("<=", 1.0),
-             "step of a transformer.sentinel_ratio": ("<=", 1.01),
-             "step of a transformer.nan_watch_ratio": ("<=", 1.01)}
+             "step of a transformer.BFloat16.sentinel_ratio": ("<=", 1.01),
+             "step of a transformer.BFloat16.nan_watch_ratio": ("<=", 1.01)}
 
 
 # Session scripts by the fewest ranks with which they mean something: one GPU is enough for the first.
