@@ -184,6 +184,25 @@ TEST(FlightRecorder, SideBySideOfRecordedDumpsNamesTheRankThatStopped) {
   for (size_t i = 0; i + 1 < rows.size(); ++i) EXPECT_THAT(rows[i].missing, IsEmpty()) << i;
 }
 
+TEST(FlightRecorder, DumpsOfNcclFromADevice) {
+  const std::vector<Evidence> skipped = {read_flight_recorder_file(evidence_file("nccl_recorded_rank_0")),
+                                         read_flight_recorder_file(evidence_file("nccl_recorded_rank_1"))};
+  std::vector<RankSet> missing;
+  for (const auto& row : rows_of(skipped))
+    if (!row.missing.empty()) missing.push_back(row.missing);
+  EXPECT_THAT(missing, ElementsAre(RankSet{1}));
+  EXPECT_EQ(skipped[0].calls.back().op, "all_reduce");
+  EXPECT_EQ(skipped[0].calls.back().state, EvidenceState::started);
+  EXPECT_EQ(skipped[0].group("0")->members.at(0).last_completed, 6);
+
+  const Evidence behind = read_flight_recorder_file(evidence_file("nccl_recorded_rank_0.json")),
+                 waits = read_flight_recorder_file(evidence_file("nccl_recorded_rank_1.json"));
+  EXPECT_EQ(behind.calls.back().seq, 8);
+  EXPECT_EQ(behind.calls.back().state, EvidenceState::scheduled);
+  EXPECT_EQ(waits.calls.back().seq, 8);
+  EXPECT_EQ(waits.calls.back().state, EvidenceState::started);
+}
+
 TEST(FlightRecorder, AnotherVersionIsRefusedByName) {
   std::string text = bytes_of("nccl_trace_rank_0.json");
   text.replace(text.find("\"2.10\""), 6, "\"3.0\"");
@@ -250,6 +269,20 @@ TEST(Ras, ReadsRanksAndTheirCounts) {
   EXPECT_EQ(lags[0].most, 17);
   EXPECT_THAT(lags[0].behind, ElementsAre(std::pair(2, int64_t{16})));
   EXPECT_THAT(ras_lags(answer.groups[1]), IsEmpty());
+}
+
+TEST(Ras, ReadsWhatAServiceHasAnswered) {
+  const Evidence answer = read_ras(bytes_of("ras-2.28.9-recorded.json"), "RAS");
+  ASSERT_EQ(answer.groups.size(), 2u);
+  int lagging = 0;
+  for (const EvidenceGroup& group : answer.groups)
+    for (const auto& lag : ras_lags(group)) {
+      ++lagging;
+      EXPECT_EQ(lag.op, "all_reduce");
+      EXPECT_EQ(lag.most, 3);
+      EXPECT_THAT(lag.behind, ElementsAre(std::pair(1, int64_t{2})));
+    }
+  EXPECT_EQ(lagging, 1);
 }
 
 TEST(Ras, ReadsTheAnswerOf228ThatLacksACommaWhereARankIsMissing) {

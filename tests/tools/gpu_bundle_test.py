@@ -58,6 +58,10 @@ def check_plan(bundle, environment):
     for name, each in steps_with(bundle, 8).items():
         if name.startswith("device.nccl.") and each.kind == "session":
             check(" -n 8 --backend cpu:gloo,cuda:nccl" in " ".join(each.command), f"{name}: {each.command}")
+    shared = {name for name, each in steps_with(bundle, 1).items()
+              if name.startswith("device.nccl_on_one_gpu.") and not each.skip}
+    check({f"device.nccl_on_one_gpu.{each}" for each in ("abort-in-one-of-two-groups", "hang_jobs")} <= shared,
+          f"ranks that share one GPU run {shared}")
     for program in (bundle / "device_tests").glob("*"):
         sanitized = [each for name, each in steps.items() if name.endswith(f"check.{program.name}")]
         check(len(sanitized) == 2, f"{program.name} runs under {len(sanitized)} sanitizers")

@@ -377,6 +377,9 @@ def make_steps(found, scratch):
         session(f"device.nccl_on_one_gpu.{name}", "device", name,
                 ["-n", str(ranks), "--gpu-ids", "0", "--share-gpu", "--backend", mixed], 1200, skip=no_plugin)
     python_job("device.nccl_on_one_gpu.python_job", "device", USUAL_RANKS, "cuda:0", "nccl", skip=no_plugin)
+    steps.append(Step("device.nccl_on_one_gpu.hang_jobs", "device",
+                      [found["python"] or "python3", os.path.join(HERE, "hang_jobs.py"), lockstep, "cuda:0", "nccl"], 600,
+                      skip=no_plugin or found["no_python"]))
     for name in names:
         # The ranks share the first GPU; Gloo moves CUDA tensors through the host.
         ranks = max(USUAL_RANKS, FEWEST_RANKS.get(name, USUAL_RANKS))
