@@ -13,6 +13,7 @@ script says how it is run and what has to be found, one `// key: value` a line:
     limit: 30                  seconds that it may take (600)
     severity: note             of what is expected (fault)
     expect: verify:mismatch kind=parameter ranks=1 tensor=fc2.weight step=3
+    alone: REASON              a healthy script that shares its session with no other
     thread: owner/name#1       a public thread in which somebody met this
     varies: REASON             the message is another one in each run, and is not compared with docs/diagnosis.md
 
@@ -106,18 +107,8 @@ class Script:
                 raise SystemExit(f"{self.path}: `{key}` is no field to expect")
         return wanted == seen
 
-    def run(self, lockstep):
-        """What is wrong with the answer, and the session's events. Nothing is wrong: an empty list."""
-        command = [str(pathlib.Path(lockstep).resolve()), "run", str(self.path), "-n", self.fields.get("ranks", "2"), "--json", "-"]
-        command += shlex.split(self.fields.get("options", ""))
-        try:
-            with tempfile.TemporaryDirectory() as folder:  # nothing that lies here is to be seen by cells
-                done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                      stderr=subprocess.PIPE, timeout=self.limit)
-        except subprocess.TimeoutExpired as late:
-            seen = (late.stdout or b"").decode(errors="replace").splitlines()
-            return [f"does not end within {self.limit} s; so far:"] + [line for line in seen if '"session"' not in line], []
-        events = [json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith("{")]
+    def wrong_in(self, events):
+        """What is wrong with the answer. Nothing is wrong: an empty list."""
         left = [e for e in events if e["event"] == "finding" and e["verdict"] != "ok"]
         wrong = []
         for expected in self.expected:
@@ -127,15 +118,53 @@ class Script:
             else:
                 left.remove(found)
         wrong += [f"found, and not expected: {json.dumps(each, ensure_ascii=False)}" for each in left]
-        if done.returncode != self.exit:
-            wrong.append(f"exit code {done.returncode}, and {self.exit} was expected")
-        if wrong:
-            wrong += [f"error: {e['type']}: {e['message']} ({e['where']})" for e in events if e["event"] == "error"]
         # A healthy script whose inspector has not looked at anything proves nothing.
         looks = self.fields.get("ok")
         if looks and not any(e["event"] == "finding" and e["inspector"] == looks and e["verdict"] == "ok" for e in events):
             wrong.append(f"no `ok` of {looks}")
-        return wrong, events
+        return wrong
+
+
+def run(lockstep, scripts):
+    """Runs scripts in one session. For each: what is wrong with the answer, and the events of its cells."""
+    first = scripts[0]
+    command = [str(pathlib.Path(lockstep).resolve()), "run", *(str(script.path) for script in scripts), "--json", "-",
+               "-n", first.fields.get("ranks", "2"), *shlex.split(first.fields.get("options", ""))]
+    if len(scripts) > 1:
+        command.append("--keep-going")
+    try:
+        with tempfile.TemporaryDirectory() as folder:  # nothing that lies here is to be seen by cells
+            done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, timeout=first.limit)
+    except subprocess.TimeoutExpired as late:
+        seen = (late.stdout or b"").decode(errors="replace").splitlines()
+        wrong = [f"does not end within {first.limit} s; so far:"] + [line for line in seen if '"session"' not in line]
+        return [(wrong, []) for _ in scripts]
+    events = [json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith("{")]
+    files = {e["cell"]: e["file"] for e in events if e["event"] == "cell"}
+    answers = []
+    for script in scripts:
+        # What belongs to no cell concerns each script.
+        own = [e for e in events if len(scripts) == 1 or files.get(e.get("cell"), str(script.path)) == str(script.path)]
+        wrong = script.wrong_in(own)
+        ended = [e for e in own if e["event"] == "cell"]
+        if len(scripts) > 1 and not (ended and all(e["expected"] for e in ended)):
+            wrong.append("a cell did not end as it should" if ended else "no cell was run")
+        if len(scripts) == 1 and done.returncode != script.exit:
+            wrong.append(f"exit code {done.returncode}, and {script.exit} was expected")
+        if wrong:
+            wrong += [f"error: {e['type']}: {e['message']} ({e['where']})" for e in own if e["event"] == "error"]
+        answers.append((wrong, own))
+    return answers
+
+
+def sessions_of(scripts):
+    """Healthy scripts share a session for each number of ranks, but for those that ask for something of their own."""
+    sessions = {}
+    for script in scripts:
+        is_alone = not script.healthy or script.fields.keys() & {"alone", "options", "exit"}
+        sessions.setdefault(script.name if is_alone else script.fields["ranks"], []).append(script)
+    return list(sessions.values())
 
 
 def says(events):
@@ -230,24 +259,25 @@ def main():
     right = {True: 0, False: 0}
     alarms = failures = 0
     said = {}
-    for script in scripts:
+    for session in sessions_of(scripts):
         begin = time.monotonic()
-        wrong, events = script.run(arguments.lockstep)
-        took = time.monotonic() - begin
-        if not script.healthy and not wrong and not arguments.page and not is_on_page(script, says(events)):
-            wrong = [f"{PAGE.name} does not have what was said (--page writes it anew): {says(events)}"]
-        right[script.healthy] += not wrong
-        alarms += sum(line.startswith("found") for line in wrong) if script.healthy else 0
-        failures += bool(wrong)
-        print(f"{script.name:44} {took:5.1f} s  {'WRONG' if wrong else 'right'}", flush=True)
-        for line in wrong:
-            print(f"    {line}")
-        if arguments.verbose:
-            for event in events:
-                if event["event"] == "finding":
-                    print(f"    {event['inspector']}:{event['verdict']} {event['message']}")
-        if not script.healthy and not is_on_page(script, says(events)):
-            said[script.name] = says(events)
+        answers = run(arguments.lockstep, session)
+        took = (time.monotonic() - begin) / len(session)
+        for script, (wrong, events) in zip(session, answers):
+            if not script.healthy and not wrong and not arguments.page and not is_on_page(script, says(events)):
+                wrong = [f"{PAGE.name} does not have what was said (--page writes it anew): {says(events)}"]
+            right[script.healthy] += not wrong
+            alarms += sum(line.startswith("found") for line in wrong) if script.healthy else 0
+            failures += bool(wrong)
+            print(f"{script.name:44} {took:5.1f} s  {'WRONG' if wrong else 'right'}", flush=True)
+            for line in wrong:
+                print(f"    {line}")
+            if arguments.verbose:
+                for event in events:
+                    if event["event"] == "finding":
+                        print(f"    {event['inspector']}:{event['verdict']} {event['message']}")
+            if not script.healthy and not is_on_page(script, says(events)):
+                said[script.name] = says(events)
     faults = sum(not script.healthy for script in scripts)
     print(f"{right[False]} of {faults} faults named right, {alarms} findings on {len(scripts) - faults} twins "
           f"({right[True]} of them right)")

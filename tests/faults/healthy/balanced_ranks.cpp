@@ -1,4 +1,5 @@
 // Ranks that take equally long, of which each waits a little for the other.
+// alone: who is slow is not to be decided by what ran before
 // ranks: 2
 // ok: time_sync
 

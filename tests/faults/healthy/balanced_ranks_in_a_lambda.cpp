@@ -1,4 +1,5 @@
 // A step that is written where it is timed: one expression, blanks and all.
+// alone: who is slow is not to be decided by what ran before
 // ranks: 2
 // ok: time_sync
 

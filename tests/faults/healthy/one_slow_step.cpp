@@ -1,4 +1,5 @@
 // A rank that is late once: no straggler.
+// alone: who is slow is not to be decided by what ran before
 // ranks: 2
 
 // %% train

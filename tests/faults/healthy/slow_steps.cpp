@@ -1,4 +1,5 @@
 // Steps of one second each, under a limit of two.
+// alone: who is slow is not to be decided by what ran before
 // ranks: 2
 // options: --hang-timeout 2
 

@@ -1,4 +1,5 @@
 // Both ranks are late, in turn: no straggler.
+// alone: who is slow is not to be decided by what ran before
 // ranks: 2
 
 // %% train
