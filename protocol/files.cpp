@@ -22,8 +22,10 @@ std::optional<std::string> read_file(const std::string& path, size_t most) {
 }
 
 int replace_file(const std::string& path, std::string_view bytes, mode_t mode) {
-  const std::string fresh = path + "." + std::to_string(::getpid());
-  ::unlink(fresh.c_str());  // what somebody has put there would be written to
+  // A name that no other thread, and no other machine that shares the folder, takes.
+  uint64_t random = 0;
+  if (::getentropy(&random, sizeof random) != 0) return errno;
+  const std::string fresh = path + "." + std::to_string(random);
   Descriptor file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!file) return errno;
   if (write_all(file.get(), bytes) && file.reset() && ::rename(fresh.c_str(), path.c_str()) == 0) return 0;

@@ -8,12 +8,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <random>
 
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "protocol/runtime_folder.h"
+#include "shell/processes/random_key.h"
 
 namespace lockstep::shell {
 namespace {
@@ -23,13 +23,6 @@ namespace fs = std::filesystem;
 void make_folder(const std::string& path, const std::string& fix) {
   if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return;
   throw StartError("the folder " + path + " could not be made: " + std::strerror(errno) + fix);
-}
-
-std::string random_hex() {
-  std::random_device device;
-  char text[9];
-  std::snprintf(text, sizeof text, "%08x", device());
-  return text;
 }
 
 }  // namespace
@@ -44,7 +37,7 @@ std::string working_directory() {
 }
 
 SessionDirectory::SessionDirectory() {
-  id_ = std::to_string(::getpid()) + "-" + random_hex();
+  id_ = std::to_string(::getpid()) + "-" + random_key().substr(0, 8);
   path_ = protocol::runtime_directory() + "/" + id_;
   if (path_.size() + std::strlen("/hub") > protocol::kLongestSocketPath)
     throw StartError("the path of the session's socket is too long (" + path_ +

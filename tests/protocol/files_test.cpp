@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 namespace lockstep::protocol {
 namespace {
@@ -47,12 +50,18 @@ TEST_F(Files, AreReplacedAtOnceWithTheirMode) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
 }
 
-TEST_F(Files, AreNotWrittenThroughWhatSomebodyHasPutThere) {
-  std::ofstream(path("other")) << "other";
-  ::symlink(path("other").c_str(), path("a." + std::to_string(::getpid())).c_str());
-  EXPECT_EQ(replace_file(path("a"), "secret", 0600), 0);
-  EXPECT_EQ(read_file(path("other")), "other");
-  EXPECT_EQ(read_file(path("a")), "secret");
+TEST_F(Files, AreReplacedByManyThreadsAtOnce) {
+  std::vector<std::jthread> writers;
+  std::atomic<int> failures = 0;
+  for (const char digit : {'1', '2', '3', '4'})
+    writers.emplace_back([&, bytes = std::string(10'000, digit)] {
+      for (int i = 0; i < 50; ++i) failures += replace_file(path("a"), bytes, 0600) != 0;
+    });
+  writers.clear();
+  EXPECT_EQ(failures, 0);
+  const std::string last = read_file(path("a")).value_or("");
+  EXPECT_EQ(last, std::string(10'000, last.empty() ? '?' : last.front()));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
 }
 
 TEST_F(Files, ThatCannotBeReplacedAreLeftAlone) {
