@@ -56,7 +56,7 @@ struct Run {
 
 /// A function or a question that could not be read. The answer is `problem`, which names the field.
 struct Unreadable {
-  std::string problem;
+  std::string problem = "the message has no such field";
 };
 
 /// What Builtin runs. A worker runs Barrier, and a rank of a Python job, at a prompt, the others.

@@ -142,6 +142,9 @@ TEST(Messages, AQuestionThatCanNotBeReadArrivesWithTheReason) {
     EXPECT_EQ(query.id, 5);
     return std::get<Unreadable>(query.question).problem;
   };
+  const nlohmann::json without = {{"v", kProtocolVersion}, {"kind", "query"}, {"id", 5}};
+  const auto query = std::get<Query>(decode_hub_message(without));
+  EXPECT_EQ(std::get<Unreadable>(query.question).problem, "the message has no such field");
   EXPECT_NE(problem_of({{"kind", "horoscope"}}).find("'horoscope'"), std::string::npos);
   EXPECT_NE(problem_of({{"kind", "collectives"}, {"last", "all"}}).find("last: type must be number"),
             std::string::npos);
