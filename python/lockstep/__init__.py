@@ -52,6 +52,9 @@ from lockstep.watches._watches import (  # noqa: E402
     watch_memory,
 )
 
+for _public in (Aborted, ArgumentError, FaultFound, LockstepError, PeerLeft):
+    _public.__module__ = __name__  # as a traceback and a pickle name them
+
 __all__ = [
     "Aborted",
     "ArgumentError",

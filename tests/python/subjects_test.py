@@ -119,8 +119,9 @@ class Subjects(unittest.TestCase):
         with lockstep.nan_watch(net, optimizer, raise_on_fault=True):
             (net(torch.ones(2)).sum() * float("nan")).backward()
             lockstep.memory()
-            with self.assertRaises(lockstep.FaultFound):
+            with self.assertRaises(lockstep.FaultFound) as raised:
                 optimizer.step()
+        self.assertEqual(type(raised.exception).__module__, "lockstep")
 
     def test_steps_are_counted_while_a_watch_is_open(self):
         def steps():
