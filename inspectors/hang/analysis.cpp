@@ -242,8 +242,9 @@ ProvenHang crossed_hang(const HangPicture& picture, const std::vector<StuckCall>
                                              tags.sent->call.tag, tags.received->call.tag)
                                : ": none of them can continue";
   consequences.add_to(hang, circle.ranks);
-  finding.message +=
-      fmt::format(". {}", tags.sent ? "A recv gets only what was sent with its tag" : std::string(kOneOrder));
+  finding.message += fmt::format(". {}", tags.sent                 ? "A recv gets only what was sent with its tag"
+                                         : stuck_calls.size() == 1 ? "A rank can't receive from itself; copy the tensor"
+                                                                   : kOneOrder);
   for (const StuckCall* stuck_call : stuck_calls) {
     if (const std::string stages = stages_words(picture, stuck_call->wait->call); !stages.empty())
       finding.message += fmt::format("; {}: {}", call_words(*stuck_call->wait), stages);

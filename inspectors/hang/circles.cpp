@@ -35,13 +35,14 @@ std::vector<Circle> circles_of(const std::vector<CallWait>& waits) {
     Circle circle;
     for (size_t other = i; other < waits.size() && !found[i]; ++other)
       if (reached[i][other] && reached[other][i]) circle.calls.push_back(other);
-    if (circle.calls.size() < 2) continue;
+    if (circle.calls.empty()) continue;
     std::ranges::stable_sort(circle.calls, {}, lowest);
     circle.largest = *std::ranges::max_element(circle.calls, {}, size);
     for (const size_t call : circle.calls) found[call] = true, circle.ranks = circle.ranks | waits[call].waiting;
     const RankSet& most = waits[circle.largest].waiting;
     circle.majority = {.at_fault = circle.ranks, .reference = {}};
-    if (2 * most.size() > circle.ranks.size()) circle.majority = {.at_fault = circle.ranks - most, .reference = most};
+    if (circle.calls.size() > 1 && 2 * most.size() > circle.ranks.size())
+      circle.majority = {.at_fault = circle.ranks - most, .reference = most};
     circles.push_back(std::move(circle));
   }
   std::ranges::stable_sort(circles, {}, [&](const Circle& circle) { return lowest(circle.calls.front()); });

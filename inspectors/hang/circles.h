@@ -20,8 +20,8 @@ struct Circle {
   Majority majority;  // those in the largest call are right if they are more than half
 };
 
-/// In a circle each call waits, directly or through others of the circle, for ranks that wait in each of the others. A
-/// call that only leads to a circle is in none. By the lowest waiting rank.
+/// In a circle each call waits, directly or through others of the circle, for ranks that wait in each of the others; a
+/// circle of one call waits for itself. A call that only leads to a circle is in none. By the lowest waiting rank.
 std::vector<Circle> circles_of(const std::vector<CallWait>& waits);
 
 }  // namespace lockstep::inspect

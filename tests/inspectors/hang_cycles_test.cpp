@@ -43,6 +43,16 @@ TEST(Hang, ACircleOfThree) {
   EXPECT_EQ(proven_hang(ranks).ranks, (RankSet{0, 1, 2}));
 }
 
+TEST(Hang, ARankThatReceivesFromItself) {
+  MadeUp ranks(2);
+  ranks.enters(1, "recv", {.root = 1});
+  const Finding finding = proven_hang(ranks);
+  EXPECT_EQ(finding.ranks, RankSet{1});
+  EXPECT_NE(finding.message.find("for rank 1: none of them can continue. A rank can't receive from itself"),
+            std::string::npos)
+      << finding.message;
+}
+
 TEST(Hang, TwoCirclesAreTwoFindings) {
   MadeUp ranks(4);
   ranks.add_group("group_1", {0, 1});
