@@ -1,5 +1,4 @@
 // %dist_mode decides whether cells that name no ranks go to all of them.
-#include "protocol/error.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
@@ -7,7 +6,6 @@ namespace {
 
 CellOutcome dist_mode(MagicCall& call) {
   const bool enable = call.given.has("-e");
-  if (enable && call.given.has("-d")) throw UsageError("%dist_mode takes one of -e and -d, or neither");
   if (enable || call.given.has("-d")) {
     call.session.settings().distributed = enable;
     call.session.settings().target.reset();
@@ -22,7 +20,7 @@ CellOutcome dist_mode(MagicCall& call) {
 const RegisterMagic kDistMode({.name = "dist_mode",
                                .summary = "cells that name no ranks go to all (on), or to rank 0 (off)",
                                .help = "Neither: says which. Either ends a choice of %rank.",
-                               .takes = {{"-e,--enable", "on (as at the start)"}, {"-d,--disable", "off"}},
+                               .takes = {{"-e,--enable", "on (as at the start)"}, {"|-d,--disable", "off"}},
                                .line = dist_mode,
                                .in_jobs = true});
 

@@ -11,7 +11,6 @@ namespace {
 CellOutcome reset(MagicCall& call) {
   const bool all = call.given.has("--all");
   const std::vector<std::string>& names = call.given.words();
-  if (all && !names.empty()) throw UsageError("%reset takes names or --all, not both");
   if (!all && names.empty()) throw UsageError("%reset needs the names to forget, or --all");
 
   const auto response = call.session.ask(protocol::ListNames{});
@@ -33,7 +32,7 @@ const RegisterMagic kReset(
      .summary = "forgets names: later cells do not see them, and may use them anew",
      .help = "On all ranks. Code that was compiled with them keeps them.\n"
              "Objects live until their owner ends; to give memory back, first let go of it: net = nullptr;",
-     .takes = {{"[NAME...]", "names of cells"}, {"--all,-a,-f", "all names"}},
+     .takes = {{"[NAME...]", "names of cells"}, {"|--all,-a,-f", "all names"}},
      .line = reset});
 
 }  // namespace

@@ -27,7 +27,6 @@ CellOutcome verify(MagicCall& call) {
   std::string options = cxx_options(given, kVerifyOptions);
   std::string code;
   if (given.has("--files")) {
-    if (every) throw UsageError("--files compares what is saved, once: it takes no --every");
     if (words.size() < 2) throw UsageError("--files needs two files or more: %verify --files rank0.pt rank1.pt");
     // One rank reads them all.
     settings.ranks = RankSet{settings.ranks->ranks().front()};
@@ -65,7 +64,7 @@ MagicDescription verify_arguments() {
   description.emplace_back("--every K",
                            "from now on, each K training steps, while cells run; --every 0 ends it, and shows its "
                            "cost; --every off without names ends all");
-  description.emplace_back("--files",
+  description.emplace_back("|--files",
                            "compare saved replicas, rank0.pt rank1.pt ...: of torch::save, Python's torch.save, "
                            "safetensors or torch.distributed.checkpoint (its folder); without a session: lockstep "
                            "verify");

@@ -1,5 +1,7 @@
 #include "shell/scripts/magic.h"
 
+#include <algorithm>
+
 #include "protocol/error.h"
 #include "shell/text/suggest.h"
 
@@ -12,16 +14,18 @@ const MagicDescription& Magic::takes_as(MagicForm form) const {
 
 std::string Magic::usage_as(MagicForm form) const {
   if (!written.empty()) return written;
-  std::string text = (form == MagicForm::cell ? "%%" : "%") + name;
-  for (const MagicArgument& each : takes_as(form)) text += " " + each.usage();
-  return text;
+  return (form == MagicForm::cell ? "%%" : "%") + name + usage_of(takes_as(form));
 }
 
 MagicArguments Magic::read(MagicForm form, std::string_view text) const {
   const MagicDescription& description = takes_as(form);
   // A verbatim text that is empty may be one that is missing.
   if (verbatim && form != MagicForm::cell && !text.empty()) return {};
-  return {description, usage_as(form), text};
+  std::string usage = usage_as(form);
+  const bool line_takes_code =
+      std::ranges::any_of(takes, [](const MagicArgument& each) { return each.value == "CODE"; });
+  if (form == MagicForm::cell && line && line_takes_code) usage += ", or " + usage_as(MagicForm::line);
+  return {description, usage, text};
 }
 
 std::string usage_of(const Magic& magic, MagicForm line_form) {

@@ -79,6 +79,10 @@ const MagicArgument* word_at(const std::vector<const MagicArgument*>& words, siz
   return !words.empty() && words.back()->is_repeated ? words.back() : nullptr;
 }
 
+std::string name_of(const MagicArgument& argument) {
+  return argument.names.empty() ? argument.value : argument.names[0];
+}
+
 /// "on, off or FILE"
 std::string one_of(const std::vector<std::string>& choices) {
   const std::string before = fmt::format("{}", fmt::join(choices.begin(), choices.end() - 1, ", "));
@@ -149,6 +153,8 @@ int64_t parse_count(const std::string& word, const std::string& what, int64_t sm
 
 MagicArgument::MagicArgument(const char* text, std::string help) : help(std::move(help)) {
   std::string_view form = text;
+  excludes_previous = form.starts_with('|');
+  if (excludes_previous) form.remove_prefix(1);
   if (form.starts_with('-')) {
     const size_t end = std::min(form.find(' '), form.size());
     value = form.substr(std::min(end + 1, form.size()));
@@ -183,6 +189,15 @@ std::string MagicArgument::usage() const {
   std::string text = names.empty() ? value : names[0] + (value.empty() ? "" : " " + value);
   if (is_repeated) text += "...";
   return is_required ? text : "[" + text + "]";
+}
+
+std::string usage_of(const MagicDescription& description) {
+  std::string text;
+  for (const MagicArgument& each : description) {
+    if (each.excludes_previous) text.back() = ' ';
+    text += each.excludes_previous ? "| " + each.usage().substr(1) : " " + each.usage();
+  }
+  return text;
 }
 
 bool is_placeholder(std::string_view value) {
@@ -244,6 +259,11 @@ MagicArguments::MagicArguments(const MagicDescription& description, const std::s
     known.insert(known.end(), each.names.begin(), each.names.end());
   }
   std::vector<std::string> words = split_arguments(text);
+  for (const std::string& word : words) {
+    const MagicArgument* option =
+        word.ends_with('=') ? find_option(description, word.substr(0, word.size() - 1)) : nullptr;
+    if (option && !option->value.empty()) refuse(option->names[0] + " needs a value, " + option->value);
+  }
   std::ranges::reverse(words);  // as CLI11 takes them
   try {
     options_->parse(std::move(words));
@@ -269,6 +289,12 @@ MagicArguments::MagicArguments(const MagicDescription& description, const std::s
   for (const MagicArgument& each : description)
     if (!each.names.empty() && !each.value.empty())
       if (const auto given = value(each.names[0])) refuse_other(each, each.names[0], *given);
+  const auto is_given = [&](const MagicArgument& each) {
+    return each.names.empty() ? !words_.empty() : has(each.names[0]);
+  };
+  for (size_t i = 1; i < description.size(); ++i)
+    if (description[i].excludes_previous && is_given(description[i]) && is_given(description[i - 1]))
+      refuse(fmt::format("{} takes {} or {}, not both", name, name_of(description[i - 1]), name_of(description[i])));
   const auto expected = words_of(description);
   const char* const hint = name.starts_with("%%") ? "; code stands in the lines below" : "";
   for (size_t i = 0; i < words_.size(); ++i) {

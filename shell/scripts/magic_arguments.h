@@ -18,8 +18,9 @@ namespace lockstep::shell {
 /// A word or an option.
 struct MagicArgument {
   /// `form`: as usage shows it. A word is `SPEC`, `[SPEC]` where it may be left out, `EXPR...` where others may follow, a
-  /// choice `on|off`, or `on|off|FILE`. An option is `--self`, or has a value: `--rtol R`, `-n,--last K`. Names of values
-  /// are in capitals, and say to completion what they are (FILE, FOLDER, SPEC, EXPR, NAME, …).
+  /// choice `on|off`, or `on|off|FILE`. An option is `--self`, or has a value: `--rtol R`, `-n,--last K`; `|--all` stands
+  /// in place of the argument before it. Names of values are in capitals, and say to completion what they are (FILE,
+  /// FOLDER, SPEC, EXPR, NAME, …).
   MagicArgument(const char* form, std::string help = "");  // NOLINT: a form alone is one, too
 
   std::vector<std::string> names;  // of an option; empty: a word
@@ -27,6 +28,7 @@ struct MagicArgument {
   std::string help;
   bool is_required = false;
   bool is_repeated = false;
+  bool excludes_previous = false;
 
   bool is_named(std::string_view name) const;
   /// `on|off|FILE`: its parts.
@@ -35,6 +37,8 @@ struct MagicArgument {
 };
 using MagicDescription = std::vector<MagicArgument>;
 
+/// " [NAME... | --all]": behind the name of the magic.
+std::string usage_of(const MagicDescription& description);
 /// In a usage, what is in capitals stands for something; other words stand as they are.
 bool is_placeholder(std::string_view value);
 

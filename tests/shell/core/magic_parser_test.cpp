@@ -75,6 +75,13 @@ TEST(MagicParser, NegationIsCpp) {
   EXPECT_FALSE(parse_cell("!of_a_shell", MagicRegistry::instance(), is_name).parts.at(0).is_code);
 }
 
+TEST(MagicParser, CodeBehindACellMagicIsShownItsLineMagic) {
+  const Magic& rank = MagicRegistry::instance().find("rank", true);
+  EXPECT_THAT([&] { (void)rank.read(MagicForm::cell, "0 int a;"); },
+              testing::ThrowsMessage<UsageError>("'int' is one word too many; code stands in the lines below; usage: "
+                                                 "%%rank SPEC, or %rank [SPEC] [CODE]"));
+}
+
 TEST(MagicParser, TextIsNotLookedInto) {
   const auto cell = parse("// why\n%%writefile notes.txt\n%%no_magic\n\n  %sync\n!ls\n");
   ASSERT_EQ(cell.cell_magics.size(), 1u);

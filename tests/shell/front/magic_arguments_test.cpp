@@ -94,7 +94,10 @@ TEST(MagicArguments, SlipsAreNamed) {
   refuses(kSome, "--froce", "unknown option --froce; did you mean --force?");
   refuses(kSome, "--forse=1", "unknown option --forse=1; did you mean --force?");
   refuses(kSome, "-n", "--last needs a value, K");
+  refuses(kSome, "--grep= net", "-g needs a value, TEXT");
   refuses(kSome, "-n 1 --last 2", "--last is given twice");
+  refuses({"[A...]", "|--all"}, "--all a", "%some takes A or --all, not both");
+  refuses({{"-e,--enable"}, {"|-d,--disable"}}, "-e --disable", "%some takes -e or -d, not both");
   refuses(kSome, "--method exakt", "--method takes fast or exact, not 'exakt'; did you mean exact?");
   refuses({"A", "[B]"}, "a b c", "'c' is one word too many");
   refuses({}, "a", "%some takes no words: leave out 'a'");
@@ -117,6 +120,7 @@ TEST(MagicArguments, HelpAndWhatComesNext) {
   EXPECT_EQ(next({"--force"}), "[EXPR...]");
   EXPECT_EQ(next({"a", "--last", "3"}), "[EXPR...]");
   EXPECT_EQ(expected_after({{"--self"}}, {}), nullptr);
+  EXPECT_EQ(usage_of({"[A...]", "|--all,-a", "-k K"}), " [A... | --all] [-k K]");
 }
 
 TEST(MagicArguments, Counts) {
