@@ -38,7 +38,7 @@ Completeness completeness(std::string_view text) {
       if (token->kind != CppToken::comment) names_directive = token->kind == CppToken::hash;
     }
   }
-  is_open |= trimmed(text).ends_with('\\');
+  is_open |= trimmed(text.substr(text.rfind('\n') + 1)).ends_with('\\');  // an empty line is joined, and ends it
   if (is_open || scanner.depth() > 0 || conditions > 0) return {TextStatus::incomplete, scanner.depth()};
   return {TextStatus::complete, 0};
 }

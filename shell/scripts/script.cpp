@@ -139,8 +139,12 @@ std::string uncomment_markdown(const std::vector<std::string>& lines, Language l
     text.append(view).push_back('\n');
   }
   const std::string_view all = trimmed(text);
-  if (all.substr(0, 2) == "/*" && all.size() >= 4 && all.substr(all.size() - 2) == "*/")
-    return std::string(trimmed(all.substr(2, all.size() - 4)));
+  if (all.substr(0, 2) == "/*" && all.size() >= 4 && all.substr(all.size() - 2) == "*/") {
+    const std::string_view inside = all.substr(2, all.size() - 4);
+    const size_t first = std::min(inside.find_first_not_of(" \t\n"), inside.size());
+    const size_t line = inside.substr(0, first).rfind('\n');  // its indent stays, unless it stands behind the sign
+    return std::string(inside.substr(line == std::string_view::npos ? first : line + 1));
+  }
   return text;
 }
 

@@ -51,7 +51,9 @@ TEST(Completeness, ByBracketsQuotesCommentsAndConditions) {
       {"f(1,\n%rank 0 (", TextStatus::incomplete, 2},
       {"auto s = \"no end\n;", TextStatus::complete, 0},  // an error, for the compiler to tell
       {"#define A(x) \\", TextStatus::incomplete, 0},
-      {"#define A(x) \\\n", TextStatus::incomplete, 0},
+      {"#define A(x) \\\n", TextStatus::complete, 0},  // joined with an empty line
+      {"#define A(x) \\\n \n", TextStatus::complete, 0},
+      {"#define A(x) \\ ", TextStatus::incomplete, 0},
       {"#define A(x) \\\n  (x)", TextStatus::complete, 0},
       {"#define OPEN {", TextStatus::complete, 0},
       {"#if 1\nint x;", TextStatus::incomplete, 0},

@@ -145,6 +145,8 @@ TEST(Script, LineEndsAndByteOrderMarksOfOtherSystems) {
 
 TEST(Script, MarkdownMayStandInOneComment) {
   EXPECT_EQ(parse_script("// %% [markdown]\n/* # A\n\ntext */\n", "s.cpp").at(0).text, "# A\n\ntext");
+  EXPECT_EQ(parse_script("// %% [markdown]\n/*\n\n    code\n    more\n*/\n", "s.cpp").at(0).text, "    code\n    more");
+  EXPECT_EQ(parse_script("// %% [markdown]\n/* \n */\n// %%\nint a;", "s.cpp").at(0).text, "int a;");
 }
 
 TEST(Script, ParametersAreTheVariablesThatACellDeclares) {
