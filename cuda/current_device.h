@@ -34,4 +34,17 @@ class CurrentDevice {
   bool is_ok_ = false, changed_ = false;
 };
 
+/// Bytes of a device: those in use, by any process, and all. False where the runtime does not know.
+inline bool memory(int index, uint64_t* used, uint64_t* total) {
+  const CurrentDevice current(index);
+  size_t free_bytes = 0, all = 0;
+  if (!current || cudaMemGetInfo(&free_bytes, &all) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  *used = all - free_bytes;
+  *total = all;
+  return true;
+}
+
 }  // namespace lockstep::cuda

@@ -58,18 +58,6 @@ const char* select(int index) {
   return problem_of(load_kernels(), "cudaFuncGetAttributes");
 }
 
-bool memory(int index, uint64_t* used, uint64_t* total) {
-  const CurrentDevice current(index);
-  size_t free_bytes = 0, all = 0;
-  if (!current || cudaMemGetInfo(&free_bytes, &all) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-    return false;
-  }
-  *used = all - free_bytes;
-  *total = all;
-  return true;
-}
-
 const char* name(int index) {
   static std::mutex mutex;
   static std::array<std::string, kMostDevices> names;

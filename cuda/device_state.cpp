@@ -113,18 +113,6 @@ bool bus_id(int index, char* text, size_t size) {
   return false;
 }
 
-bool memory(int index, uint64_t* used, uint64_t* total) {
-  const CurrentDevice current(index);
-  size_t free_bytes = 0, all = 0;
-  if (!current || cudaMemGetInfo(&free_bytes, &all) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-    return false;
-  }
-  *used = all - free_bytes;
-  *total = all;
-  return true;
-}
-
 }  // namespace
 }  // namespace lockstep::cuda
 

@@ -20,14 +20,14 @@ CellOutcome dist_reset(MagicCall& call) {
   return {};
 }
 
-const RegisterMagic kShutdown(
+const RegisterMagic kDistShutdown(
     {.name = "dist_shutdown",
      .summary = "ends the ranks",
      .help =
          "Ends the workers, the store and the compiler of this session, and no other process. Names of cells are gone.",
      .line = dist_shutdown});
 
-const RegisterMagic kReset(
+const RegisterMagic kDistReset(
     {.name = "dist_reset",
      .summary = "ends the ranks and starts them afresh, with the same options",
      .help = "As %dist_shutdown, then %dist_init. Dead ranks are back after it; what all ranks held is lost.",
