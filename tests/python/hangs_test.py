@@ -54,7 +54,7 @@ class Cases(unittest.TestCase):
 class Hangs(Cases):
     def hang(self, case, **more):
         # Calls that differ would raise before that (hooks_test.py).
-        job = self.run_case(case, 4, "--hang-timeout", "5", LOCKSTEP_CHECK_COLLECTIVES="0", **more)
+        job = self.run_case(case, 4, "--hang-timeout", "3", LOCKSTEP_CHECK_COLLECTIVES="0", **more)
         (fault,) = job.faults
         self.assertEqual(fault, job.findings[-1], "the first cause is not last")
         return fault
@@ -98,7 +98,7 @@ class Hangs(Cases):
         self.assertIn("spawn.py:", fault["where"])
 
     def test_another_order_of_groups(self):
-        job = self.run_case("order", 4, "--hang-timeout", "5", ranks=3)
+        job = self.run_case("order", 4, "--hang-timeout", "3", ranks=3)
         (fault,) = job.faults
         self.assertEqual((fault["verdict"], fault["kind"]), ("hang", "other_collective"))
         self.assertIn("none of them can continue", fault["message"])
