@@ -38,6 +38,7 @@ void say_what_is_missing(const Case& job, Verdicts& verdicts) {
 
 /// Makes the finding where nothing is at fault.
 Finding last_word(const Case& job, bool consequences) {
+  if (job.remains.look && !consequences && job.dumped.empty()) return what_ranks_do(job);
   const bool is_known = job.remains.files > 0 && !consequences && !job.dumped.empty();
   Finding last = about().finding(Severity::note, is_known ? Verdict::ok : Verdict::unsupported);
   last.ranks = job.world | job.failed;
@@ -65,6 +66,7 @@ std::vector<Finding> judge(const Remains& remains) {
   say_what_is_missing(job, verdicts);
   judge_errors(job, verdicts);
   judge_collectives(job, verdicts);
+  judge_stacks(job, verdicts);
   judge_mismatch_errors(job, verdicts);
   judge_size_mismatches(job, verdicts);
   judge_ends(job, verdicts);

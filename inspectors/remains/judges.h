@@ -11,6 +11,13 @@ void judge_errors(const Case& job, Verdicts& verdicts);
 /// Judges collectives and messages that have not ended, and calls that differ: of each group the first.
 void judge_collectives(const Case& job, Verdicts& verdicts);
 
+/// Judges waits of a running job by the stacks of its ranks, which have been looked at from outside, where no dump has
+/// said more: they do not tell the number of a collective, nor its group.
+void judge_stacks(const Case& job, Verdicts& verdicts);
+
+/// Makes the last finding about a running job that was looked at from outside, and of which no hang is proven.
+Finding what_ranks_do(const Case& job);
+
 /// Judges ranks that have compared their calls and raised what differs, without a dump that says the same.
 void judge_mismatch_errors(const Case& job, Verdicts& verdicts);
 

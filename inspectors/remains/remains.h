@@ -4,11 +4,13 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "inspectors/evidence/evidence.h"
+#include "protocol/rank_set.h"
 #include "protocol/verdict.h"
 
 namespace lockstep::inspect {
@@ -41,6 +43,14 @@ struct RankDoing {
   bool at_fault = false;  // it died, and of nothing that happened to another rank
   int64_t time_s = 0;  // of its end, CLOCK_REALTIME; 0 if unknown
   std::map<std::string, int64_t> calls;  // of a rank that has ended: group → its last collective; empty if unknown
+  // These are of a rank that was looked at from outside.
+  std::string op;  // "all_reduce": what of torch.distributed it waits in, by its stack; empty: nothing, or unknown
+  bool has_moved = false;  // its main thread has run since it was looked at first
+};
+
+/// Says how ranks of a running job were looked at that nobody watches: `doing` and `stacks` are of that.
+struct OutsideLook {
+  RankSet world, elsewhere;  // elsewhere: on other machines, and not looked at
 };
 
 struct Remains {
@@ -48,9 +58,13 @@ struct Remains {
   std::vector<Evidence> evidence;
   std::vector<RankError> errors;
   std::vector<RankStack> stacks;
+  std::optional<OutsideLook> look;
   int64_t files = 0;  // in which something was found
   std::vector<std::string> unread;  // what was not read or not used, and why, a sentence each
 };
+
+/// Whether a frame is of the program: not of Python itself, nor of installed packages.
+bool is_of_program(const EvidenceFrame& frame);
 
 /// Returns the innermost frame of the program: not of Python itself, nor of installed packages. If all frames are of
 /// those, it is the innermost; null without frames.

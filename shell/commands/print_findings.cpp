@@ -22,18 +22,19 @@ void print_findings(const std::vector<Finding>& findings) {
   for (const Finding& each : findings) std::fputs(finding_text(each, screen).c_str(), stdout);
 }
 
+void print_event(const json& event) {
+  std::puts(event.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
+}
+
 void print_findings_as_json(const json& files, const std::vector<Finding>& findings, int exit_code,
                             const std::function<void(json& event, const Finding& finding)>& complete) {
-  const auto print = [](const json& event) {
-    std::puts(event.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
-  };
-  print(files);
+  print_event(files);
   for (const Finding& each : findings) {
     json event = to_event_json(FindingEvent{each});
     if (complete) complete(event, each);
-    print(event);
+    print_event(event);
   }
-  print({{"event", "end"}, {"exit_code", exit_code}});
+  print_event({{"event", "end"}, {"exit_code", exit_code}});
 }
 
 }  // namespace lockstep::shell
