@@ -7,7 +7,7 @@
 #   - what is newer in the C++ library comes from libstdc++.a, and is hidden, while all the rest comes from the system's:
 #     a process has one copy of exceptions and streams, which it shares with LibTorch;
 #   - ZeroMQ and libcrypto are linked in, libdw and libelf come along (tools/portable-libraries).
-# The target `portable` builds what the wheel has, and fails if any of it needs more than the floor.
+# The target wheel_files then fails if any file of the wheel needs more than the floor.
 option(LOCKSTEP_PORTABLE "Link for every system that has the torch of PyPI" OFF)
 if(NOT LOCKSTEP_PORTABLE)
   return()
@@ -101,16 +101,13 @@ foreach(_name fmt fmt-header-only)  # find_package(fmt) takes what is there
   target_compile_definitions(fmt::${_name} INTERFACE FMT_HEADER_ONLY=1)
 endforeach()
 
-# lockstep_portable_target(TARGET…): the target `portable`.
-function(lockstep_portable_target)
-  set(files ${LOCKSTEP_LIBELF} ${LOCKSTEP_LIBDW})
-  foreach(target IN LISTS ARGN)
-    list(APPEND files $<TARGET_FILE:${target}>)
-  endforeach()
-  add_custom_target(portable
+# lockstep_check_portable(TARGET FILES…): the target fails if a file needs more than the floor, or other libraries than those
+# of each system, of torch, and of the wheel itself.
+function(lockstep_check_portable name)
+  add_custom_command(TARGET ${name} POST_BUILD
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/portable/check.py ${LOCKSTEP_FLOOR}
       -- ld-linux-x86-64.so.2 libc.so.6 libm.so.6 libpthread.so.0 libdl.so.2 libgcc_s.so.1 libstdc++.so.6
          libtorch_cpu.so libc10.so libc10_cuda.so "libcudart.so.*" "liblockstep*.so*" libelf.so.1 libdw.so.1
-      -- ${files}
-    DEPENDS ${ARGN} COMMENT "Comparing what the wheel's files need with what every system has" VERBATIM)
+      -- ${ARGN}
+    COMMENT "Comparing what the wheel's files need with what every system has" VERBATIM)
 endfunction()

@@ -17,6 +17,7 @@ constexpr const char* kFolderFile = "lib/lockstep/libtorch.folder";
 constexpr const char* kDigestFile = "lib/lockstep/headers.digest";
 constexpr const char* kHome = "lib/lockstep/home";
 constexpr const char* kSetup = "bin/lockstep-setup";
+constexpr const char* kTorchOfWheel = "lib/torch.version";
 // An installation with the one lacks the other only when it is damaged.
 constexpr const char* kHeaders = "include/lockstep";
 constexpr const char* kCompiler = "bin/lockstep-compiler";
@@ -83,13 +84,20 @@ fs::path programs_prefix() {
   return fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
 }
 
-bool is_installed() { return is_there(programs_prefix() / kSetup); }
+bool is_wheel() { return is_there(programs_prefix() / kTorchOfWheel); }
+
+bool is_installed() { return is_wheel() || is_there(programs_prefix() / kSetup); }
 
 bool is_run_only() {
-  return is_installed() && !is_there(programs_prefix() / kHeaders) && !is_there(programs_prefix() / kCompiler);
+  // A wheel has headers for cells of jobs, which the compiler of another installation compiles.
+  return is_installed() && (is_wheel() || !is_there(programs_prefix() / kHeaders)) &&
+         !is_there(programs_prefix() / kCompiler);
 }
 
-std::string setup_command() { return is_installed() ? (programs_prefix() / kSetup).string() : "tools/setup"; }
+std::string setup_command() {
+  if (is_wheel()) return "pip install torch==" + libtorch_version();
+  return is_installed() ? (programs_prefix() / kSetup).string() : "tools/setup";
+}
 
 std::string libtorch_version() { return first_line(programs_prefix() / kVersionFile); }
 
@@ -111,7 +119,7 @@ LibTorch find_libtorch() {
 
   std::vector<fs::path> places;
   if (const std::string built_with = first_line(prefix / kFolderFile); !built_with.empty())
-    places.emplace_back(built_with);
+    places.push_back((prefix / built_with).lexically_normal());
   for (const std::string& name : {version + "-gpu", version}) {
     const fs::path shared = shared_home() / "libtorch" / name / "torch";
     if (is_there(shared) || !environment("LOCKSTEP_HOME").empty()) places.push_back(shared);

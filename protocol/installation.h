@@ -10,12 +10,15 @@ namespace lockstep::protocol {
 /// names the bin/ of another one.
 std::filesystem::path programs_prefix();
 
-/// Returns the command that gets LibTorch and names the Debian packages that are missing: PREFIX/bin/lockstep-setup in
-/// an installation, "tools/setup" in a build folder.
+/// Returns the command that gets LibTorch, and names the Debian packages that are missing where there may be some:
+/// PREFIX/bin/lockstep-setup in an installation, "tools/setup" in a build folder, pip for a wheel.
 std::string setup_command();
 bool is_installed();
 /// Whether this is an installation without lockstep-compiler, which runs files of `lockstep build` only.
 bool is_run_only();
+/// Whether the programs are those of the Python package: PREFIX is its folder, and torch lies beside that. It is
+/// installed, and run-only.
+bool is_wheel();
 
 /// Returns the LibTorch version that the programs were built with: "2.11.0"; empty where the installation is damaged.
 std::string libtorch_version();
@@ -45,7 +48,8 @@ struct LibTorch {
 /// Finds the LibTorch that the programs use. It has the version that they were built with, which is in
 /// PREFIX/lib/lockstep/libtorch.version. The first of these that has it:
 ///   1. LOCKSTEP_LIBTORCH: when it is set, no other place is looked at;
-///   2. the folder that PREFIX/lib/lockstep/libtorch.folder names: where the build found it (not in packages);
+///   2. the folder that PREFIX/lib/lockstep/libtorch.folder names, relative to PREFIX: where the build found it (not in
+///      packages), or torch beside the Python package;
 ///   3. libtorch/VERSION-gpu/torch and libtorch/VERSION/torch in shared_home();
 ///   4. lockstep/libtorch/VERSION-gpu/torch and lockstep/libtorch/VERSION/torch in the user's cache ($XDG_CACHE_HOME or
 ///      ~/.cache), where tools/setup and lockstep-setup put it.

@@ -66,7 +66,9 @@ int doctor(bool as_json) {
   int name_width = 0;
   for (const Check& check : checks) name_width = std::max(name_width, text_width(check.name));
   for (const Check& check : checks) std::fputs(draw(check, name_width, screen).c_str(), stdout);
-  const std::string can = can_compile ? "A session can start." : "Built files run here. Cells can't be compiled.";
+  const std::string can = can_compile            ? "A session can start."
+                          : protocol::is_wheel() ? "Jobs can be watched. C++ cells can't be compiled."
+                                                 : "Built files run here. Cells can't be compiled.";
   const std::string verdict = can_start ? paint(screen, Style::good, can)
                                         : paint(screen, Style::fault, "No session can start: fix what is marked ") +
                                               paint(screen, Style::fault, signs(screen).fault) + ".";

@@ -22,6 +22,7 @@ const char* const kRange = "2.11 to 2.15";
 
 /// Says how to fix programs that are missing or do not run.
 std::string repair() {
+  if (protocol::is_wheel()) return "install the wheel again (pip install --force-reinstall --no-deps, and the wheel)";
   if (protocol::is_installed())
     return "run " + protocol::setup_command() + ", which names missing Debian packages, or install Lockstep again";
   return "build again (cmake --build --preset release), or run tools/setup first if a library is missing";
@@ -112,7 +113,22 @@ Check check_compiler(const json& compiler, const protocol::LibTorch& libtorch) {
   return check;
 }
 
+/// A wheel has what runs everywhere. Clang and the headers of the C++ library are Debian's.
+Check check_wheel() {
+  return {.name = "compiler",
+          .state = CheckState::note,
+          .found =
+              "none: the wheel watches Python jobs (lockstep run -- torchrun …), compares checkpoints (lockstep verify) "
+              "and runs built files (lockstep run FILE.lockstep), and can't compile C++ cells",
+          .fix = std::string("for C++ cells, in sessions and in the ranks of a job, install the package lockstep ") +
+                 kVersion +
+                 " for Debian 12, which has clang 19 and the headers come with it, and call its lockstep: lockstep "
+                 "attach finds the jobs that this wheel watches",
+          .data = {{"run_only", true}, {"wheel", true}}};
+}
+
 Check check_run_only() {
+  if (protocol::is_wheel()) return check_wheel();
   return {.name = "compiler",
           .state = CheckState::note,
           .found = "none: this installation runs built files (lockstep run FILE.lockstep), and can't compile cells",
