@@ -95,7 +95,8 @@ void take_waiting(RankPicture& rank, const protocol::Waiting& message) {
 }  // namespace
 
 std::string HangPictures::log_path(int rank) const {
-  return services_.directory.path() + "/rank-" + std::to_string(rank) + "/log";
+  const std::string path = services_.workers.log_path(rank);
+  return path.empty() ? services_.directory.path() + "/rank-" + std::to_string(rank) + "/log" : path;
 }
 
 /// Dead ranks can't name the lines of their calls; those that are alive have the same code.

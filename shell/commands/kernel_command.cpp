@@ -34,7 +34,8 @@ std::vector<std::string> words_of(const CLI::App& app) {
     const std::string name = option->get_lnames().front();
     if (name == "user" || name == "prefix" || name == "name" || name == "display-name") continue;
     if (option->get_items_expected_max() == 0) {
-      words.push_back("--" + name);
+      const std::string& value = option->results().front();  // of --python=PATH
+      words.push_back("--" + name + (value == "true" ? "" : "=" + value));
       continue;
     }
     for (const std::string& value : option->results())
@@ -49,10 +50,12 @@ int install(Choice& choice, const CLI::App& app) {
     throw UsageError("--user and --prefix name different places: give one of them");
   jupyter::KernelSpec& spec = choice.spec;
   spec.options = words_of(app);
+  spec.is_python = choice.installed.python.has_value();
+  if (spec.name.empty()) spec.name = spec.is_python ? "lockstep-python" : "lockstep";
   if (spec.display_name.empty()) {
     const auto ranks = choice.installed.num_processes;
-    spec.display_name = ranks ? fmt::format("Lockstep (C++20, {} rank{})", *ranks, *ranks == 1 ? "" : "s")
-                              : std::string("Lockstep (C++20)");
+    spec.display_name = fmt::format("Lockstep ({}{})", spec.is_python ? "Python" : "C++20",
+                                    ranks ? fmt::format(", {} rank{}", *ranks, *ranks == 1 ? "" : "s") : std::string());
   }
   const std::string folder =
       choice.prefix.empty() ? jupyter::kernels_folder_of_user() : jupyter::kernels_folder_under(choice.prefix);
@@ -70,7 +73,9 @@ std::function<int()> set_up_kernel(CLI::App& app) {
   install_command.add_flag("--user", choice->user, "For this user (the default)");
   install_command.add_option("--prefix", choice->prefix, "Under DIR/share/jupyter: a virtual environment, /usr/local")
       ->type_name("DIR");
-  install_command.add_option("--name", choice->spec.name, "What the kernel is called (lockstep)")->type_name("NAME");
+  install_command
+      .add_option("--name", choice->spec.name, "What the kernel is called (lockstep; lockstep-python with --python)")
+      ->type_name("NAME");
   install_command.add_option("--display-name", choice->spec.display_name, "What people see in menus")
       ->type_name("TEXT");
   add_session_options(install_command, choice->installed);

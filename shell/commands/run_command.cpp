@@ -1,4 +1,5 @@
 // `lockstep run FILE…` runs the cells of session scripts, in order, in one session.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -34,12 +35,27 @@ std::vector<Script> read_built(const std::string& path, SessionOptions& session)
   return scripts;
 }
 
+/// The cells of Python files run on Python ranks, without --python, too.
+Language language_of_files(const RunOptions& options) {
+  if (options.session.python) return Language::python;
+  const auto is_python = [](const std::string& path) { return language_of_script(path) == Language::python; };
+  const auto count = std::ranges::count_if(options.files, is_python);
+  if (count > 0 && count < static_cast<std::ptrdiff_t>(options.files.size()))
+    throw UsageError(
+        *std::ranges::find_if(options.files, is_python) +
+        " has Python cells, and others of the files have C++: the ranks of a run have one language; %%cpp cells "
+        "may stand among Python ones");
+  return count > 0 ? Language::python : Language::cpp;
+}
+
 std::vector<Script> read_files(RunOptions& options) {
   std::vector<Script> scripts;
+  const Language language = language_of_files(options);
+  if (language == Language::python && !options.session.python) options.session.python = "";
   for (const auto& path : options.files) {
     if (!path.ends_with(".lockstep") && !is_built_file(path)) {
       scripts.push_back({.name = path == "-" ? "<stdin>" : path,
-                         .cells = with_parameters(read_script(path), options.session.arguments)});
+                         .cells = with_parameters(read_script(path, language), options.session.arguments, language)});
       continue;
     }
     if (options.files.size() > 1)
@@ -83,7 +99,7 @@ std::function<int()> set_up_run(CLI::App& app) {
   const auto of_jobs = std::make_shared<OfJobs>();
   CLI::Option* const files = app.add_option(
       "file", options->files,
-      "Session scripts (.cpp in percent format, .ipynb); - is the standard input. Or one file of lockstep "
+      "Session scripts (.cpp or .py in percent format, .ipynb); - is the standard input. Or one file of lockstep "
       "build. Or -- and a launcher: -- torchrun --nproc_per_node=4 train.py starts a Python job and "
       "watches it");
   if (launcher_arguments().empty()) files->required();

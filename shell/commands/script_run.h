@@ -60,7 +60,7 @@ class ScriptRun : private EventSink {
   void check(const TextOutput& output);
   void note(int exit_code);
   RankSet lost_ranks() const;
-  Language language() const { return options_.session.job ? Language::python : Language::cpp; }
+  Language language() const { return options_.session.has_python_ranks() ? Language::python : Language::cpp; }
 
   RunOptions options_;
   const std::vector<Script> scripts_;

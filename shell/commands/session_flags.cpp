@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <memory>
 
 #include "protocol/error.h"
 #include "shell/processes/session_plan.h"
@@ -55,6 +56,13 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
          "Library for collectives: auto (the default: nccl for tensors on GPUs, gloo for others), gloo, nccl or "
          "cpu:gloo,cuda:nccl")
       ->type_name("NAME");
+  // A flag whose value needs a '=': a file or a command may follow.
+  const auto python = std::make_shared<std::string>();
+  app.add_flag(
+         "--python", *python,
+         "Ranks in Python, as their cells are (but for %%cpp): of the python3 in PATH, or with --python=PATH of that "
+         "interpreter")
+      ->each([&options, python](const std::string& value) { options.python = value == "true" ? "" : value; });
   app.add_option("--cell-timeout", options.cell_timeout_s, "Seconds after which a cell is stopped; 0: never")
       ->type_name("S")
       ->check(seconds(/*zero=*/true));

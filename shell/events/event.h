@@ -25,7 +25,8 @@ struct SessionEvent {
   std::map<int, std::string> devices;  // rank → "cpu", "cuda:0"
   std::map<std::string, std::string> versions;
   bool is_asked = false;  // by %dist_init, not by the first cell
-  bool is_python = false;  // the ranks are those of a Python job
+  bool is_python = false;  // the ranks are
+  bool is_job = false;  // they are those of a Python job
 };
 
 /// A cell is over on all its ranks. `status` is the root cause's.

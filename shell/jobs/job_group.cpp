@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/log/process_identity.h"
 #include "protocol/error.h"
 #include "protocol/runtime_folder.h"
 #include "shell/jobs/agent_client.h"
@@ -30,10 +31,10 @@ constexpr milliseconds kDeathIsKnown{200};
 
 }  // namespace
 
-JobGroup::JobGroup(EventLoop& loop, Job job, SessionDirectory& directory, Listener listener)
-    : RankGroup(loop, directory.hub_endpoint(), job.world_size(), std::move(listener)),
+JobGroup::JobGroup(EventLoop& loop, Job job, int world_size, SessionDirectory& directory, Listener listener)
+    : RankGroup(loop, directory.hub_endpoint(), world_size, std::move(listener)),
       job_(std::move(job)),
-      members_(static_cast<size_t>(world_size())),
+      members_(static_cast<size_t>(world_size)),
       announcement_(loop) {
   watch_folders();
   look_for_ranks();
@@ -55,6 +56,14 @@ void JobGroup::watch_folders() {
     look_for_ranks();
   });
 }
+
+void JobGroup::adopt(int number, pid_t pid) {
+  Descriptor& process = members_[static_cast<size_t>(number)].process;
+  process = open_process(pid);
+  if (process) watch_process(number, pid, process.get());
+}
+
+uint64_t JobGroup::start_time_of(int number) const { return dist::process_start_time(rank(number).pid).value_or(0); }
 
 void JobGroup::look_for_ranks() {
   for (Job& each : read_jobs(protocol::runtime_directories()))

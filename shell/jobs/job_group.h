@@ -6,6 +6,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "protocol/descriptor.h"
@@ -19,7 +20,8 @@ namespace lockstep::shell {
 class JobGroup : public RankGroup {
  public:
   /// Asks the ranks that live to connect. Throws StartError.
-  JobGroup(EventLoop& loop, Job job, SessionDirectory& directory, Listener listener);
+  JobGroup(EventLoop& loop, Job job, SessionDirectory& directory, Listener listener)
+      : JobGroup(loop, job, job.world_size(), directory, std::move(listener)) {}
   ~JobGroup() override;
 
   /// Serves until the ranks that have stopped are connected.
@@ -47,17 +49,25 @@ class JobGroup : public RankGroup {
   /// Lets `ranks` go on until their next stop. Returns at once.
   void resume(const RankSet& ranks) { let_go(ranks); }
 
+ protected:
+  JobGroup(EventLoop& loop, Job job, int world_size, SessionDirectory& directory, Listener listener);
+
+  /// The rank has this process, which comes without being asked.
+  void adopt(int rank, pid_t pid);
+  uint64_t start_time_of(int rank) const;
+  std::string hub_path() const { return endpoint_.substr(std::string("ipc://").size()); }
+  std::optional<End> take_end(int rank) override;
+  void disconnected(int rank) override;
+
  private:
   /// What this group knows of a rank besides what all groups do.
   struct Member {
     Descriptor process;  // a pidfd; none: it has no agent yet
     bool left_alone = false;  // the user has given it up: it is not asked again
   };
-  std::optional<End> take_end(int rank) override;
   void buried(int rank, State before) override;
   void give_up(int rank, const std::string& why) override;
   void came(int rank) override;
-  void disconnected(int rank) override;
   /// A rank that stops later waits for another shell, and says so.
   void begin_shutdown() override;
 
@@ -66,7 +76,6 @@ class JobGroup : public RankGroup {
   void watch_folders();
   /// Asks the rank to connect, now or at its next stop. Returns whether it has stopped.
   bool invite(int rank);
-  std::string hub_path() const { return endpoint_.substr(std::string("ipc://").size()); }
   void announce(int rank);
   /// Buries the rank in a moment; one whose process is ending, when it has ended.
   void await_death(int rank);

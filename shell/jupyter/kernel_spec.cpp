@@ -52,11 +52,14 @@ std::string install_kernel(const std::string& folder, const KernelSpec& spec) {
   for (const std::string& option : spec.options) command.push_back(option);
   nlohmann::json environment = nlohmann::json::object();
   // What this command was found with, the kernel is: Jupyter may start it from another shell.
-  for (const char* name : {"LOCKSTEP_LIBTORCH", "LOCKSTEP_BIN", "LOCKSTEP_HOME"})
+  for (const char* name : {"LOCKSTEP_LIBTORCH", "LOCKSTEP_BIN", "LOCKSTEP_HOME", "LOCKSTEP_PYTHON"})
     if (const char* value = std::getenv(name); value && *value) environment[name] = value;
-  const nlohmann::json kernel = {{"argv", std::move(command)},    {"display_name", spec.display_name},
-                                 {"language", "c++20"},           {"interrupt_mode", "message"},
-                                 {"env", std::move(environment)}, {"metadata", {{"debugger", false}}}};
+  const nlohmann::json kernel = {{"argv", std::move(command)},
+                                 {"display_name", spec.display_name},
+                                 {"language", spec.is_python ? "python" : "c++20"},
+                                 {"interrupt_mode", "message"},
+                                 {"env", std::move(environment)},
+                                 {"metadata", {{"debugger", false}}}};
   write_file(path / "logo-32x32.png", from_base64(kLogo32));
   write_file(path / "logo-64x64.png", from_base64(kLogo64));
   write_file(path / "logo-svg.svg", kLogoSvg);

@@ -6,7 +6,8 @@
 namespace lockstep::shell::jupyter {
 
 struct KernelSpec {
-  std::string name = "lockstep";  // of the folder, as `jupyter --kernel NAME` has it
+  bool is_python = false;  // what its cells are
+  std::string name;  // of the folder, as `jupyter --kernel NAME` has it
   std::string display_name;
   std::vector<std::string> options;  // of the session: "--num-processes=4"
 };

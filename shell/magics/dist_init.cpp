@@ -49,7 +49,8 @@ const RegisterMagic kDistInit(
                {"--backend B",
                 "of the collectives: auto (nccl for tensors on GPUs, gloo for others), gloo, nccl, "
                 "cpu:gloo,cuda:nccl"}},
-     .line = dist_init});
+     .line = dist_init,
+     .in_sessions = true});
 
 }  // namespace
 }  // namespace lockstep::shell

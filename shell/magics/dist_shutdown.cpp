@@ -25,13 +25,15 @@ const RegisterMagic kDistShutdown(
      .summary = "ends the ranks",
      .help =
          "Ends the workers, the store and the compiler of this session, and no other process. Names of cells are gone.",
-     .line = dist_shutdown});
+     .line = dist_shutdown,
+     .in_sessions = true});
 
 const RegisterMagic kDistReset(
     {.name = "dist_reset",
      .summary = "ends the ranks and starts them afresh, with the same options",
      .help = "As %dist_shutdown, then %dist_init. Dead ranks are back after it; what all ranks held is lost.",
-     .line = dist_reset});
+     .line = dist_reset,
+     .in_sessions = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -34,7 +34,7 @@ std::string one_magic(std::string name, MagicForm line_form) {
 CellOutcome help(MagicCall& call) {
   const std::optional<std::string> name = call.given.word();
   const MagicForm form = call.session.line_form();
-  const auto magics = MagicRegistry::instance().available(call.session.options().job.has_value());
+  const auto magics = MagicRegistry::instance().available(call.session.kind());
   nlohmann::json data = nlohmann::json::array();
   for (const Magic* magic : magics)
     data.push_back({{"name", magic->name}, {"usage", usage_of(*magic, form)}, {"summary", magic->summary}});
@@ -70,7 +70,7 @@ std::string names_in_lines(const std::vector<std::string>& names) {
 
 CellOutcome lsmagic(MagicCall& call) {
   std::vector<std::string> line_magics, cell_magics;
-  for (const Magic* magic : MagicRegistry::instance().available(call.session.options().job.has_value())) {
+  for (const Magic* magic : MagicRegistry::instance().available(call.session.kind())) {
     if (magic->name.find_first_of("?!") != std::string::npos) continue;
     if (magic->line) line_magics.push_back("%" + magic->name);
     if (magic->cell) cell_magics.push_back("%%" + magic->name);

@@ -11,8 +11,8 @@ CellOutcome py_line(MagicCall& call) {
 }
 
 void py_cell(MagicCall& call, CellSettings& settings) {
-  if (!call.session.options().job)
-    throw UsageError("Python cells run at a prompt over a Python job: lockstep attach (docs/python.md)");
+  if (!call.session.options().has_python_ranks())
+    throw UsageError("Python cells run where the ranks are Python: lockstep --python, or lockstep attach");
   settings.language = Language::python;
 }
 
@@ -26,25 +26,25 @@ CellOutcome cpp_line(MagicCall& call) {
 }
 
 const RegisterMagic kPy({.name = "py",
-                         .summary = "Python, at a prompt over a Python job",
-                         .help = "Runs in the selected frame (%where) of each rank. At such a prompt cells are Python "
-                                 "anyway.",
+                         .summary = "Python, where the ranks are Python",
+                         .help = "In a session in the module __main__ of each rank, at a prompt over a job in the "
+                                 "selected frame (%where). Cells are Python there anyway.",
                          .takes = {"CODE"},
                          .line = py_line,
                          .cell = py_cell,
                          .verbatim = true,
-                         .only_in_jobs = true,
+                         .only_with_python = true,
                          .language = Language::python});
 
 const RegisterMagic kCpp({.name = "cpp",
-                          .summary = "C++, at a prompt over a Python job",
+                          .summary = "C++, where the ranks are Python",
                           .help = "Compiled for the torch of the job. py::tensor(\"model.weight\") is a tensor of the "
                                   "program. Cells of sessions are C++ anyway.",
                           .takes = {"CODE"},
                           .line = cpp_line,
                           .cell = cpp_cell,
                           .verbatim = true,
-                          .only_in_jobs = true,
+                          .only_with_python = true,
                           .language = Language::cpp});
 
 }  // namespace

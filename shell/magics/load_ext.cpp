@@ -14,7 +14,8 @@ const RegisterMagic kLoadExt({.name = "load_ext",
                               .summary = "accepted for notebooks of other tools; nothing needs loading",
                               .takes = {"[NAME]"},
                               .line = load_ext,
-                              .verbatim = true});
+                              .verbatim = true,
+                              .in_sessions = true});
 
 }  // namespace
 }  // namespace lockstep::shell

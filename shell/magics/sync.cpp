@@ -30,7 +30,8 @@ CellOutcome sync(MagicCall& call) {
 const RegisterMagic kSync({.name = "sync",
                            .summary = "barrier over all ranks, with the time each waited",
                            .help = "All live ranks; %rank does not change that.",
-                           .line = sync});
+                           .line = sync,
+                           .in_sessions = true});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -17,7 +17,7 @@ class OutputTail {
   /// Takes what is there, without waiting. Returns false when nobody can write any more.
   bool take();
   /// Returns the last lines, at most `count`, indented by two blanks; empty when there are none.
-  std::string last_lines(int count);
+  std::string last_lines(int count = 8);
 
  private:
   Pipe pipe_;

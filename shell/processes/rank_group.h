@@ -83,6 +83,8 @@ class RankGroup {
   virtual bool owns_processes() const = 0;
   /// The processes that the session owns, for session.json.
   virtual nlohmann::json describe() const { return nlohmann::json::array(); }
+  /// Where the collective log of a rank is, if not in the session's folder.
+  virtual std::string log_path(int) const { return ""; }
   /// Why a rank takes no cells: "is dead".
   virtual std::string absence(int) const { return "is dead"; }
 

@@ -34,9 +34,12 @@ struct SessionOptions {
   /// again, in its place, when its OutputEvent comes. None: nothing is called.
   std::function<void(int rank, Stream stream, std::string_view bytes)> early_output;
   MakeObjectSource objects;  // where objects come from; none: lockstep-compiler
+  /// The ranks are Python: of this interpreter, a path or a name in PATH; empty: of the environment.
+  std::optional<std::string> python;
   std::optional<std::string> job;  // the id of a Python job to attach to, instead of starting ranks
   bool ends_at_continue =
       false;  // the prompt of `lockstep run -- LAUNCHER…`: continue gives the terminal back to the job
+  bool has_python_ranks() const { return job || python; }
   std::optional<Rehearsal> rehearsal;  // ranks load objects and run none of them: `lockstep build`
 };
 

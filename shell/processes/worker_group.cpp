@@ -1,16 +1,10 @@
 #include "shell/processes/worker_group.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "collectives/log/marked_processes.h"
 #include "protocol/error.h"
 #include "shell/processes/random_key.h"
 
@@ -23,45 +17,6 @@ using std::chrono::seconds;
 // A worker needs a fraction of a second to start; a machine that is busy, or many of them, much more.
 constexpr seconds kWorkerStartLimit{60};
 constexpr milliseconds kWorkerStartLimitPerRank{1000};
-constexpr int kQuotedLines = 8;
-
-/// Whether 127.0.0.1 can be reached: where the interface is down, or a firewall drops its packets, ranks would look for
-/// the store for a minute.
-void check_loopback(const Descriptor& listener, const sockaddr_in& address) {
-  const auto fail = [](int error) {
-    throw StartError(std::string("the session could not start: 127.0.0.1 can't be connected to (") +
-                     std::strerror(error) +
-                     "): bring the loopback interface up (ip link set lo up), and let the firewall pass connections to "
-                     "it; lockstep doctor checks that");
-  };
-  const Descriptor client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!client) fail(errno);
-  if (::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno != EINPROGRESS)
-    fail(errno);
-  constexpr seconds kLoopbackLimit{5};
-  int error = ETIMEDOUT;
-  socklen_t size = sizeof error;
-  if (is_ready(client.get(), POLLOUT, kLoopbackLimit)) ::getsockopt(client.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error != 0) fail(error);
-  // The store is to find no connection of ours.
-  const Descriptor server(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-}
-
-/// Returns a listening socket on 127.0.0.1 with a port that the kernel chose.
-Descriptor listen_on_loopback(int& port) {
-  Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (!fd || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0 ||
-      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw StartError(std::string("no socket for the store could be opened on 127.0.0.1: ") + std::strerror(errno) +
-                     "; is the loopback interface up (ip link set lo up)?");
-  check_loopback(fd, address);
-  port = ntohs(address.sin_port);
-  return fd;
-}
 
 std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 
@@ -77,7 +32,14 @@ WorkerGroup::WorkerGroup(EventLoop& loop, const SessionPlan& plan, const Session
   lifeline_ = make_pipe();
   store_key_ = random_key();
   try {
-    start_store();
+    store_ = std::make_unique<StoreProcess>(
+        loop_, rehearsal_ ? rehearsal_launch(*rehearsal_) : worker_launch(), directory_,
+        [this](const std::string& how, const std::string& last_lines) {
+          if (starting_)
+            start_error_ = "the store's process " + how + "\n" + last_lines;
+          else if (!ending_)
+            listener_.store_ended(how + (last_lines.empty() ? "" : " (" + last_lines.substr(2) + ")"));
+        });
     for (int rank = 0; rank < plan_.world_size; ++rank) start_rank(rank, options);
   } catch (...) {  // the destructor does not run for what is half made
     stop_watching();
@@ -90,51 +52,11 @@ WorkerGroup::~WorkerGroup() {
   stop_watching();
   for (Process& each : processes_) each.child->kill();
   processes_.clear();
-  if (store_) dist::end_marked_processes({mark_of_session()}, {store_->pid()});
-  store_.reset();
 }
 
 void WorkerGroup::stop_watching() {
   for (const Process& each : processes_)
     if (each.tail) loop_.forget(each.tail->fd());
-  if (store_tail_) loop_.forget(store_tail_->fd());
-  if (store_) loop_.forget(store_->pidfd());
-}
-
-void WorkerGroup::start_store() {
-  int port = 0;
-  const Descriptor listener = listen_on_loopback(port);
-  store_address_ = "127.0.0.1:" + std::to_string(port);
-  keeper_line_ = make_pipe();
-  // Nothing may block the session: a keeper that does not read is one that has ended.
-  set_nonblocking(keeper_line_.write.get());
-  store_tail_ = std::make_unique<OutputTail>();
-  Launch launch = rehearsal_ ? rehearsal_launch(*rehearsal_) : worker_launch();
-  launch.arguments.emplace_back("--store");
-  launch.environment.insert({{"LOCKSTEP_LIFELINE_FD", std::to_string(keeper_line_.read.get())},
-                             {"LOCKSTEP_LISTEN_FD", std::to_string(listener.get())},
-                             {"LOCKSTEP_SESSION_DIR", directory_.path()}});
-  launch.inherit = {keeper_line_.read.get(), listener.get()};
-  launch.output = store_tail_->write_end();
-  // It has to be there for a moment after the shell was killed, to end what workers may have left behind.
-  launch.dies_with_shell = false;
-  store_ = std::make_unique<Child>(launch);
-  store_tail_->close_write_end();
-  keeper_line_.read.reset();
-  loop_.watch(store_tail_->fd(), [this] {
-    if (!store_tail_->take()) loop_.forget(store_tail_->fd());
-  });
-  loop_.watch(store_->pidfd(), [this] {
-    const auto end = store_->ended();
-    if (!end) return;
-    loop_.forget(store_->pidfd());
-    store_has_ended_ = true;
-    const std::string quoted = store_tail_->last_lines(kQuotedLines);
-    if (starting_)
-      start_error_ = "the store's process " + end->str() + "\n" + quoted;
-    else if (!ending_)
-      listener_.store_ended(end->str() + (quoted.empty() ? "" : " (" + quoted.substr(2) + ")"));
-  });
 }
 
 void WorkerGroup::start_rank(int number, const SessionOptions& options) {
@@ -153,7 +75,7 @@ void WorkerGroup::start_rank(int number, const SessionOptions& options) {
                              {"LOCKSTEP_NODE_RANK", "0"},
                              {"LOCKSTEP_SESSION_DIR", directory_.path()},
                              {"LOCKSTEP_HUB", directory_.hub_endpoint()},
-                             {"LOCKSTEP_STORE", store_address_},
+                             {"LOCKSTEP_STORE", store_->address()},
                              {"LOCKSTEP_STORE_KEY", store_key_},
                              {"LOCKSTEP_BACKEND", plan_.backend},
                              {"LOCKSTEP_THREADS", std::to_string(plan_.threads)},
@@ -169,8 +91,7 @@ void WorkerGroup::start_rank(int number, const SessionOptions& options) {
   output.close_writing_ends();
   const Child& child = *process.child;
   at(number).info.device = plan_.devices[static_cast<size_t>(number)];
-  const std::string line = std::to_string(child.pid()) + "\n";
-  (void)!::write(keeper_line_.write.get(), line.data(), line.size());
+  store_->rank_has_started(child.pid());
   OutputTail& tail = *process.tail;
   loop_.watch(tail.fd(), [this, &tail] {
     if (!tail.take()) loop_.forget(tail.fd());
@@ -182,9 +103,7 @@ std::optional<RankGroup::End> WorkerGroup::take_end(int number) {
   const auto end = process(number).child->ended();
   if (!end) return std::nullopt;
   // Its group is gone with it. What left the group goes, too; at the session's end all of them at once.
-  if (!ending_) dist::end_marked_processes({mark_of_session(), "LOCKSTEP_RANK=" + std::to_string(number)});
-  const std::string line = "-" + std::to_string(rank(number).pid) + "\n";
-  (void)!::write(keeper_line_.write.get(), line.data(), line.size());
+  store_->rank_has_ended(number, rank(number).pid, ending_);
   return End{end->str(), end->signal};
 }
 
@@ -208,7 +127,7 @@ void WorkerGroup::buried(int number, State) {
 
 /// "; it wrote:" and the last lines of what the process of a rank wrote; empty where it wrote nothing.
 std::string WorkerGroup::quoted_output(int number) const {
-  const std::string lines = process(number).tail->last_lines(kQuotedLines);
+  const std::string lines = process(number).tail->last_lines();
   return lines.empty() ? "" : "; it wrote:\n" + lines;
 }
 
@@ -236,7 +155,7 @@ void WorkerGroup::wait_until_all(State wanted, const std::string& what) {
   const int first = missing.ranks().front();
   std::string message = "the session could not start: rank " + missing.str() + " " + what + " in " +
                         std::to_string(std::chrono::duration_cast<seconds>(limit).count()) + " s";
-  const std::string quoted = process(first).tail->last_lines(kQuotedLines);
+  const std::string quoted = process(first).tail->last_lines();
   if (!quoted.empty()) message += "; rank " + std::to_string(first) + " wrote:\n" + quoted;
   throw StartError(message);
 }

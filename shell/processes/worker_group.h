@@ -10,6 +10,7 @@
 #include "shell/processes/rank_group.h"
 #include "shell/processes/session_directory.h"
 #include "shell/processes/session_plan.h"
+#include "shell/processes/store_process.h"
 
 namespace lockstep::shell {
 
@@ -22,7 +23,7 @@ class WorkerGroup : public RankGroup {
 
   void wait_connected() override;
   void make_ready(const std::string& prelude, const Versions& compiler) override;
-  bool has_store() const override { return !store_has_ended_; }
+  bool has_store() const override { return !store_->has_ended(); }
   void kill(int rank) override;
   bool owns_processes() const override { return true; }
   nlohmann::json describe() const override;
@@ -38,9 +39,6 @@ class WorkerGroup : public RankGroup {
   void buried(int rank, State before) override;
   void give_up(int rank, const std::string& why) override;
 
-  void start_store();
-  /// Stands in the environment of every process that ranks start.
-  std::string mark_of_session() const { return "LOCKSTEP_SESSION_DIR=" + directory_.path(); }
   void start_rank(int rank, const SessionOptions& options);
   void stop_watching();
   void wait_until_all(State wanted, const std::string& what);
@@ -51,12 +49,10 @@ class WorkerGroup : public RankGroup {
   SessionPlan plan_;
   const std::optional<Rehearsal> rehearsal_;
   SessionDirectory& directory_;
-  Pipe lifeline_, keeper_line_;
-  std::unique_ptr<OutputTail> store_tail_;
-  std::unique_ptr<Child> store_;
-  bool store_has_ended_ = false;
+  Pipe lifeline_;
+  std::unique_ptr<StoreProcess> store_;
   std::vector<Process> processes_;  // by rank
-  std::string store_address_, store_key_;
+  std::string store_key_;
 };
 
 }  // namespace lockstep::shell

@@ -80,10 +80,15 @@ std::vector<const Magic*> MagicRegistry::all() const {
   return result;
 }
 
-std::vector<const Magic*> MagicRegistry::available(bool in_job) const {
+std::vector<const Magic*> MagicRegistry::available(PromptKind kind) const {
+  const auto works = [kind](const Magic& magic) {
+    if (kind == PromptKind::cpp) return !magic.only_in_jobs && !magic.only_with_python;
+    const bool takes_python = magic.in_jobs || magic.only_with_python || magic.job_line;
+    return takes_python || (kind == PromptKind::job ? magic.only_in_jobs : magic.in_sessions);
+  };
   std::vector<const Magic*> result;
   for (const auto& [name, magic] : magics_)
-    if (in_job ? magic.in_jobs || magic.only_in_jobs || magic.job_line : !magic.only_in_jobs) result.push_back(&magic);
+    if (works(magic)) result.push_back(&magic);
   return result;
 }
 

@@ -49,8 +49,11 @@ struct CellSettings {
   std::function<void(const CellSettings&)> run;
 };
 
-/// How a magic is used: its line in a session, its line at a prompt over a Python job, or as a cell magic.
+/// How a magic is used: its line in a session, its line where the ranks are Python, or as a cell magic.
 enum class MagicForm { line, job_line, cell };
+
+/// What a prompt is over: ranks in C++, ranks in Python that the session has started, or those of a Python job.
+enum class PromptKind { cpp, python, job };
 
 struct Magic {
   std::string name;  // without %
@@ -62,11 +65,13 @@ struct Magic {
   std::function<void(MagicCall&, CellSettings&)> cell = {};  // empty: it is a line magic only
   bool verbatim = false;  // the line magic gets its text as it stands, and `given` is empty
   bool at_any_time = false;  // typed while a cell runs, it is done at once
-  bool in_jobs = false;  // it works at a prompt over a Python job, too
-  bool only_in_jobs = false;  // it works there only
-  /// What the line magic does there instead; empty: the same, or nothing.
+  bool in_jobs = false;  // it works where the ranks are Python, too
+  bool only_in_jobs = false;  // it works at a prompt over a Python job only
+  bool only_with_python = false;  // it works where the ranks are Python only
+  bool in_sessions = false;  // it works where the session has started the ranks, C++ or Python
+  /// What the line magic does where the ranks are Python instead; empty: the same, or nothing.
   std::function<CellOutcome(MagicCall&)> job_line = {};
-  std::optional<MagicDescription> job_takes = {};  // none: as in a session
+  std::optional<MagicDescription> job_takes = {};  // none: as in a session of C++
   bool takes_text = false;  // a cell magic: what follows is text of any kind, without magics in it
   std::optional<Language> language = {};  // of code after the line magic; none: the session's
   std::string written = {};  // how it is used where that is not %NAME: "EXPR?"
@@ -92,8 +97,8 @@ class MagicRegistry {
   const Magic& find(std::string_view name, bool cell_magic) const;
   bool knows(std::string_view name) const;
   std::vector<const Magic*> all() const;
-  /// Returns those that work in a session, or at a prompt over a Python job.
-  std::vector<const Magic*> available(bool in_job) const;
+  /// Returns those that work at such a prompt.
+  std::vector<const Magic*> available(PromptKind kind) const;
 
  private:
   std::map<std::string, Magic, std::less<>> magics_;

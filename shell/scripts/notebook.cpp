@@ -28,32 +28,40 @@ std::string text_at(const json& object, const char* key) {
   return object.is_object() && object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
 }
 
-/// A notebook of another kernel holds another language; one that names none is taken as ours.
-void check_kernel(const json& notebook, const std::string& name, Language wanted) {
-  const json metadata = notebook.value("metadata", json::object());
-  if (!metadata.is_object()) return;
+struct Kernel {
+  std::string name, language;
+  bool is_cpp = false, is_python = false;
+};
+
+Kernel kernel_of(const json& notebook) {
+  const json metadata = notebook.is_object() ? notebook.value("metadata", json::object()) : json();
+  if (!metadata.is_object()) return {};
   const json spec = metadata.value("kernelspec", json::object());
-  const std::string kernel = text_at(spec, "name");
-  std::string language = text_at(spec, "language");
-  if (language.empty()) language = text_at(metadata.value("language_info", json::object()), "name");
-  std::string folded = language;
+  Kernel kernel{.name = text_at(spec, "name"), .language = text_at(spec, "language")};
+  if (kernel.language.empty()) kernel.language = text_at(metadata.value("language_info", json::object()), "name");
+  std::string folded = kernel.language;
   std::transform(folded.begin(), folded.end(), folded.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const bool is_cpp = kernel.starts_with("lockstep") || folded.starts_with("c++") || folded.starts_with("cpp");
-  const bool is_python = folded.starts_with("python") || (folded.empty() && kernel.starts_with("python"));
+  kernel.is_python = folded.starts_with("python") || (folded.empty() && kernel.name.starts_with("python"));
+  kernel.is_cpp = !kernel.is_python &&
+                  (kernel.name.starts_with("lockstep") || folded.starts_with("c++") || folded.starts_with("cpp"));
+  return kernel;
+}
+
+/// A notebook of another kernel holds another language; one that names none is taken as ours.
+void check_kernel(const json& notebook, const std::string& name, Language wanted) {
+  const auto [kernel, language, is_cpp, is_python] = kernel_of(notebook);
   if ((kernel.empty() && language.empty()) || (wanted == Language::python ? is_python : is_cpp)) return;
-  if (wanted == Language::python)
-    throw UsageError(name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) +
-                     "', and cells of a Python job are Python; `lockstep run` takes notebooks in C++");
+  const std::string whose =
+      name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) + "'";
+  if (wanted == Language::python) throw UsageError(whose + ", and these cells have to be Python");
   if (is_python)
-    throw UsageError(
-        name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) +
-        "' (python), and the cells of a session are C++; `lockstep attach --run` gives Python cells to the "
-        "ranks of a Python job, and a C++ notebook has the kernel Lockstep (Kernel, Change Kernel)");
-  throw UsageError(name + ": the notebook belongs to the kernel '" + (kernel.empty() ? language : kernel) + "'" +
-                   (language.empty() ? "" : " (" + language + ")") +
-                   ", and Lockstep runs C++; open it in Jupyter and choose the kernel Lockstep (Kernel, Change "
-                   "Kernel), or give a C++ notebook");
+    throw UsageError(whose +
+                     " (python), and these cells have to be C++; `lockstep run` takes Python cells by "
+                     "themselves, and a C++ notebook has the kernel Lockstep (Kernel, Change Kernel)");
+  throw UsageError(whose + (language.empty() ? "" : " (" + language + ")") +
+                   ", and Lockstep runs C++ and Python; open it in Jupyter and choose a kernel of Lockstep (Kernel, "
+                   "Change Kernel), or give a notebook of these languages");
 }
 
 std::string source_of(const json& cell, const std::string& where) {
@@ -74,6 +82,10 @@ std::string source_of(const json& cell, const std::string& where) {
 }
 
 }  // namespace
+
+Language language_of_notebook(std::string_view text) {
+  return kernel_of(json::parse(text, nullptr, /*allow_exceptions=*/false)).is_python ? Language::python : Language::cpp;
+}
 
 std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string& name, Language language) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)

@@ -34,7 +34,8 @@ bool has_tag(const ScriptCell& cell, const std::string& name) {
 }
 
 std::vector<ScriptCell> with_parameters(std::vector<ScriptCell> cells,
-                                        const std::map<std::string, std::string>& arguments) {
+                                        const std::map<std::string, std::string>& arguments, Language language) {
+  const bool is_python = language == Language::python;
   std::vector<ScriptCell> result;
   for (ScriptCell& cell : cells) {
     if (has_tag(cell, "injected-parameters")) continue;
@@ -43,8 +44,8 @@ std::vector<ScriptCell> with_parameters(std::vector<ScriptCell> cells,
       for (const auto& [name, value] : arguments)
         if (is_name(name) && declares(cell.text, name)) {
           const bool printable = std::all_of(value.begin(), value.end(), [](char c) { return c >= ' ' && c != '\\'; });
-          text += (text.empty() ? "" : "\n") + name + " = arg(\"" + name + "\", " + name + ");" +
-                  (printable ? "  // " + value : "");
+          text += (text.empty() ? "" : "\n") + name + " = arg(\"" + name + "\", " + name + (is_python ? ")" : ");") +
+                  (printable ? (is_python ? "  # " : "  // ") + value : "");
         }
     result.push_back(std::move(cell));
     if (text.empty()) continue;

@@ -12,7 +12,8 @@ namespace lockstep::shell {
 /// cell declares: `epochs = arg("epochs", epochs);`. Cells that an earlier run injected are left out. Without arguments
 /// for it, a cell gets none.
 std::vector<ScriptCell> with_parameters(std::vector<ScriptCell> cells,
-                                        const std::map<std::string, std::string>& arguments);
+                                        const std::map<std::string, std::string>& arguments,
+                                        Language language = Language::cpp);
 
 bool has_tag(const ScriptCell& cell, const std::string& name);
 

@@ -283,6 +283,12 @@ std::vector<ScriptCell> parse_script(std::string_view text, const std::string& n
   return cells;
 }
 
+Language language_of_script(const std::string& path) {
+  if (path.ends_with(".py")) return Language::python;
+  if (!path.ends_with(".ipynb")) return Language::cpp;
+  return language_of_notebook(protocol::read_file(path, SIZE_MAX).value_or(""));
+}
+
 std::vector<ScriptCell> read_script(const std::string& path, Language language) {
   const std::string text = read_text(path);
   const std::string name = path == "-" ? "<stdin>" : path;

@@ -36,6 +36,10 @@ std::optional<std::string_view> marker_of(std::string_view line, Language langua
 /// Whether the cell that begins with the marker `// %%` and `rest` is C++. Of a line that is still being typed, too.
 bool begins_code(std::string_view rest);
 
+/// Returns the language of a file: Python of .py, and of a notebook whose kernel is one of Python; C++ of everything else,
+/// also where it can't be read.
+Language language_of_script(const std::string& path);
+
 /// Reads a .cpp or .py (percent format of `language`) or .ipynb file; `-` is the standard input. Throws UsageError that
 /// names the file and the line and says how to fix it.
 std::vector<ScriptCell> read_script(const std::string& path, Language language = Language::cpp);
@@ -47,6 +51,9 @@ std::vector<ScriptCell> parse_script(std::string_view text, const std::string& n
 /// notebook of another language, too.
 std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string& name,
                                        Language language = Language::cpp);
+
+/// Returns that of its kernel: C++ where it names none.
+Language language_of_notebook(std::string_view text);
 
 /// Returns the percent format of these cells, which parse_script reads back.
 std::string format_script(const std::vector<ScriptCell>& cells);

@@ -142,7 +142,7 @@ class Completer {
 
   void magics(std::string_view typed) {
     replace_last(typed.size());
-    const auto all = MagicRegistry::instance().available(session_.options().job.has_value());
+    const auto all = MagicRegistry::instance().available(session_.kind());
     const std::string_view name = typed.substr(std::min(typed.find_first_not_of('%'), typed.size()));
     const auto offer = [&](const Magic& magic, const char* sign) {
       if (std::isalpha(static_cast<unsigned char>(magic.name.front())) && magic.name.starts_with(name))
@@ -196,7 +196,7 @@ class Completer {
     } else if (expected == "FILE" || expected == "FOLDER" || expected == "HEADER") {
       paths(word, expected == "FOLDER");
     } else if (expected == "MAGIC") {
-      for (const Magic* magic : MagicRegistry::instance().available(session_.options().job.has_value()))
+      for (const Magic* magic : MagicRegistry::instance().available(session_.kind()))
         if (std::isalpha(static_cast<unsigned char>(magic->name.front())) && magic->name.starts_with(word))
           add(magic->name, "magic", magic->summary);
     } else if (expected == "NAME") {

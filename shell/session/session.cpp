@@ -29,7 +29,7 @@ Session::~Session() {
 
 std::string Session::target_words() const {
   if (!started()) return "";
-  if (live_ranks().empty()) return job() ? "no rank" : "all ranks dead";
+  if (live_ranks().empty()) return options().job ? "no rank" : "all ranks dead";
   const RankSet ranks = live_target();
   return ranks.empty() ? settings_.target->words() + " dead" : ranks.words();
 }

@@ -146,16 +146,18 @@ void Session::run_parts(RunningCell& cell, CellOutcome& outcome) {
 CellOutcome Session::run_line_magic(const MagicUse& use) {
   const Magic& magic = MagicRegistry::instance().find(use.name, false);
   MagicCall call{*this, use.arguments, {}, use.line, magic.read(line_form(), use.arguments)};
-  return options().job && magic.job_line ? magic.job_line(call) : magic.line(call);
+  return options().has_python_ranks() && magic.job_line ? magic.job_line(call) : magic.line(call);
 }
 
-/// Magics that compile C++, or concern the processes of a session, are not for jobs.
+/// Magics that compile C++ are for ranks in C++, those that concern the processes of a session not for jobs.
 void Session::check_magic(const std::string& name, const char* signs) const {
-  if (!options().job || !MagicRegistry::instance().knows(name)) return;
-  const auto magics = MagicRegistry::instance().available(/*in_job=*/true);
-  if (std::ranges::none_of(magics, [&](const Magic* each) { return each->name == name; }))
-    throw UsageError(std::string(signs) + name +
-                     " is for sessions of C++ cells; a Python job does not have it (%help)");
+  if (kind() == PromptKind::cpp || !MagicRegistry::instance().knows(name)) return;
+  const auto magics = MagicRegistry::instance().available(kind());
+  if (std::ranges::any_of(magics, [&](const Magic* each) { return each->name == name; })) return;
+  throw UsageError(std::string(signs) + name +
+                   (kind() == PromptKind::python
+                        ? " is not for sessions whose ranks are Python (%help)"
+                        : " is for sessions of C++ cells; a Python job does not have it (%help)"));
 }
 
 /// Has a cell defined it? A session that has not started has no names.

@@ -59,7 +59,7 @@ void SessionCore::start(bool is_asked) {
   const ActivityReporter::Scope reporting(events_);
   const StartScope starting(s.start);
   try {
-    SessionEvent event = options_.job ? open_job() : open_workers();
+    SessionEvent event = options_.job ? open_job() : options_.python ? open_python() : open_workers();
     s.runner =
         std::make_unique<CellRunner>(s.loop, *s.compiler, *s.workers, *s.directory, options_, [this](Event each) {
           auto* value = std::get_if<ValueEvent>(&each);
@@ -82,10 +82,13 @@ void SessionCore::start(bool is_asked) {
     if (!s.configuration.environment.empty() || s.configuration.directory)
       s.workers->hub().send(live_ranks(), s.configuration);
     show(event);
-    if (const std::string text = s.job ? s.job->places(event.ranks) : stack_shortage(); !text.empty()) message(text);
+    const std::string text = kind() == PromptKind::job   ? s.job->places(event.ranks)
+                             : kind() == PromptKind::cpp ? stack_shortage()
+                                                         : std::string();
+    if (!text.empty()) message(text);
   } catch (const StartError& error) {
     s.end();
-    const std::string shortage = options_.job ? "" : stack_shortage();
+    const std::string shortage = kind() == PromptKind::cpp ? stack_shortage() : "";
     if (shortage.empty()) throw;
     throw StartError(error.what() + ("\n" + shortage));
   } catch (...) {
@@ -164,7 +167,7 @@ int SessionCore::world_size() const { return state_->workers ? state_->workers->
 
 RankSet SessionCore::live_ranks() const { return state_->workers ? state_->workers->live() : RankSet(); }
 
-RankSet SessionCore::away_ranks() const { return state_->job ? state_->job->away() : RankSet(); }
+RankSet SessionCore::away_ranks() const { return state_->job && options_.job ? state_->job->away() : RankSet(); }
 
 RankSet SessionCore::dead_ranks() const { return RankSet::all(world_size()) - live_ranks(); }
 
@@ -245,7 +248,7 @@ CodeResult SessionCore::run_code(std::string_view code, const CellSettings& sett
   CellRequest request;
   request.ranks = settings.ranks ? *settings.ranks : target_ranks();
   check_ranks(request.ranks);
-  if (options_.job && !start_compiler_of_job(request.ranks)) {
+  if (options_.has_python_ranks() && !start_compiler_of_job(request.ranks)) {
     if (state_->cell) state_->cell->status = CellStatus::interrupted;
     CodeResult interrupted;
     interrupted.status = CellStatus::interrupted;

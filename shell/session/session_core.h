@@ -66,7 +66,10 @@ class SessionCore {
   void start(bool is_asked = false);  // idempotent; throws StartError, UsageError. `is_asked`: %dist_init
   void shutdown();  // ends workers and compiler; names are gone, numbers go on. The next cell starts them afresh
   bool started() const;
-  MagicForm line_form() const { return options_.job ? MagicForm::job_line : MagicForm::line; }
+  PromptKind kind() const {
+    return options_.job ? PromptKind::job : options_.python ? PromptKind::python : PromptKind::cpp;
+  }
+  MagicForm line_form() const { return options_.has_python_ranks() ? MagicForm::job_line : MagicForm::line; }
   int world_size() const;  // 0 before start()
   RankSet live_ranks() const;
   /// Returns ranks of a Python job that run instead of waiting at a prompt; empty in a session.
@@ -79,13 +82,13 @@ class SessionCore {
   RankSet parse_ranks(std::string_view spec);
   int64_t next_cell() const;  // the number that the next cell with C++ in it gets
   /// Of cells that say nothing else.
-  Language language() const { return options_.job ? Language::python : Language::cpp; }
+  Language language() const { return options_.has_python_ranks() ? Language::python : Language::cpp; }
   Language language_of_cell() const;  // that runs
   int64_t current_number() const;  // of the cell that runs; 0 where no C++ of it has run
   /// What serves the ranks, while a cell runs and in between: a front end may watch sockets and descriptors of its own
   /// with it. Between cells it has to run it (or call Session::serve()).
   EventLoop& loop();
-  /// The ranks of the Python job, at a prompt over one that has started; null in a session.
+  /// The ranks, where they are Python and have started; null in a session of C++.
   JobGroup* job() const;
 
   // ---- What magics set -----------------------------------------------------------------------------------------------
@@ -175,6 +178,7 @@ class SessionCore {
   std::optional<ActivityEvent> activity() const;
   SessionEvent open_workers();
   SessionEvent open_job();
+  SessionEvent open_python();
   bool start_compiler_of_job(const RankSet& ranks);
   void report_start_step(const protocol::CompilerProgress& step);
 

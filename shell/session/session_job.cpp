@@ -1,4 +1,4 @@
-// Runs a session over a Python job: its ranks are those of the job that have stopped, and its cells are Python.
+// Runs a session whose ranks, and cells, are Python: those that the session starts, or those of a job that have stopped.
 #include <fmt/format.h>
 
 #include <ctime>
@@ -6,7 +6,9 @@
 
 #include "protocol/error.h"
 #include "shell/jobs/find_job.h"
+#include "shell/jobs/python_group.h"
 #include "shell/processes/compiler_service.h"
+#include "shell/processes/session_plan.h"
 #include "shell/session/session_state.h"
 
 namespace lockstep::shell {
@@ -36,9 +38,32 @@ SessionEvent SessionCore::open_job() {
   s.workers->wait_connected();
   SessionEvent event;
   event.backend = "Python job " + *options_.job;
-  event.is_python = true;
+  event.is_python = event.is_job = true;
   if (const RankSet live = live_ranks(); !live.empty())
     event.versions["libtorch"] = s.workers->rank(live.ranks().front()).hello.versions.libtorch;
+  return event;
+}
+
+/// Starts the ranks in the user's interpreter.
+SessionEvent SessionCore::open_python() {
+  State& s = *state_;
+  const SessionPlan plan = plan_session(options_);
+  (void)working_directory();
+  s.directory = std::make_unique<SessionDirectory>();
+  auto objects = std::make_unique<JobObjects>();
+  s.job_objects = objects.get();
+  s.compiler = std::move(objects);
+  auto group = std::make_unique<PythonGroup>(
+      s.loop, plan, options_, std::make_unique<JobFolder>(std::vector<std::string>{"lockstep", "--python"}),
+      *s.directory, s.listener([this](const std::string& text) { message(text); }));
+  const PythonGroup& ranks = *group;
+  s.job = group.get();
+  s.workers = std::move(group);
+  s.workers->wait_connected();
+  SessionEvent event;
+  event.backend = plan.backend;
+  event.is_python = true;
+  event.versions = {{"libtorch", s.workers->rank(0).hello.versions.libtorch}, {"python", ranks.interpreter()}};
   return event;
 }
 
@@ -119,15 +144,17 @@ bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
 
 bool SessionCore::start_compiler() {
   start();
-  return !options_.job || start_compiler_of_job(target_ranks());
+  return !options_.has_python_ranks() || start_compiler_of_job(target_ranks());
 }
 
-bool SessionCore::has_compiler() const { return started() && (!options_.job || state_->job_objects->has_compiler()); }
+bool SessionCore::has_compiler() const {
+  return started() && (!state_->job_objects || state_->job_objects->has_compiler());
+}
 
 CodeResult SessionCore::run_python(std::string_view code, const CellSettings& settings, int line,
                                    const std::function<bool(const std::map<int, double>&)>& over) {
-  if (!options_.job)
-    throw UsageError("Python cells run at a prompt over a Python job: lockstep attach (docs/python.md)");
+  if (!options_.has_python_ranks())
+    throw UsageError("Python cells run where the ranks are Python: lockstep --python, or lockstep attach");
   start();
   const RankSet ranks = settings.ranks ? *settings.ranks : target_ranks();
   check_ranks(ranks);

@@ -279,13 +279,13 @@ void Renderer::draw(const SessionEvent& event) {
       devices.emplace_back(device, RankSet{rank});
   }
   for (const auto& [device, ranks] : devices) drawn_ += fmt::format("    {} on {}\n", ranks.words(), device);
-  if (event.is_python) return;
-  drawn_ +=
-      painted_lines(screen_, Style::dim,
-                    indented("Every cell sees rank, world_size, device, get(\"ws\"), set_seed(n), show(x), torch::, "
-                             "dist::, ddp::, inspect::. "
-                             "%%rank SPEC picks the ranks of a cell, %help lists the magics.",
-                             "    ", screen_.width));
+  if (event.is_job) return;
+  const std::string names = event.is_python ? "torch, dist, lockstep" : "show(x), torch::, dist::, ddp::, inspect::";
+  drawn_ += painted_lines(screen_, Style::dim,
+                          indented("Every cell sees rank, world_size, device, get(\"ws\"), set_seed(n), " + names +
+                                       ". "
+                                       "%%rank SPEC picks the ranks of a cell, %help lists the magics.",
+                                   "    ", screen_.width));
 }
 
 void Renderer::draw(const OutputEvent& event) {

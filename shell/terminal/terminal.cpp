@@ -120,14 +120,15 @@ class Terminal : private EventSink {
 
   int run_cells(bool start_now) {
     if (interactive_ && session_.next_cell() == 1)
-      draw(fmt::format("Lockstep {}: {}.\n", kVersion,
-                       session_.options().ends_at_continue
-                           ? "Python on every rank of the job. continue (Ctrl-D) lets it train on, detach for good; "
-                             "%help lists the magics"
-                       : is_job()
-                           ? "Python on every rank of a job. continue lets it train on, Ctrl-D does that and leaves; "
-                             "%help lists the magics"
-                           : "C++ with LibTorch on every rank. %help lists the magics, Ctrl-D leaves"));
+      draw(fmt::format(
+          "Lockstep {}: {}.\n", kVersion,
+          session_.options().ends_at_continue
+              ? "Python on every rank of the job. continue (Ctrl-D) lets it train on, detach for good; "
+                "%help lists the magics"
+          : is_job() ? "Python on every rank of a job. continue lets it train on, Ctrl-D does that and leaves; "
+                       "%help lists the magics"
+          : session_.options().python ? "Python with torch on every rank. %help lists the magics, Ctrl-D leaves"
+                                      : "C++ with LibTorch on every rank. %help lists the magics, Ctrl-D leaves"));
     if (start_now) {
       const std::optional<NoEcho> no_echo = quiet_terminal();
       session_.start();

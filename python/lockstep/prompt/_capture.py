@@ -54,24 +54,30 @@ def write_error(text: str) -> None:
         pass
 
 
+channels: list[tuple[int, int]] | None = None
+"""In a rank of a session: the ends of two pipes that the shell has made, to read and to write. It reads what is left in
+them when the rank has died, and they take all that the process writes, also between cells."""
+
+
 class Capture:
-    """Two pipes, one for each of STREAMS. What is left in a pipe at the end is lost: read it before."""
+    """Two pipes, one for each of STREAMS. What is left in a pipe at the end is lost, but for that of `channels`: read it
+    before."""
 
     def __init__(self) -> None:
+        self.is_kept = channels is not None  # from the first cell on
         self.readers: list[int] = []
         self._writers: list[int] = []
         self._saved: list[int] = []
         self._buffered: list[io.TextIOWrapper] = []
         self._streams = _streams.Streams()
         try:
-            for _ in STREAMS:
-                self._open_pipe()
+            for index in range(len(STREAMS)):
+                self._take_pipe(*(os.pipe() if channels is None else channels[index]))
         except BaseException:  # no descriptor is left
             self.close()
             raise
 
-    def _open_pipe(self) -> None:
-        reader, writer = os.pipe()
+    def _take_pipe(self, reader: int, writer: int) -> None:
         self.readers.append(reader)
         self._writers.append(writer)
         os.set_blocking(reader, False)
@@ -83,6 +89,8 @@ class Capture:
     def begin(self) -> None:
         """From here on the process writes into the pipes."""
         flush()
+        if self._saved and self.is_kept:
+            return
         # What is printed shows at once, as in a terminal.
         for stream in _of_python():
             if isinstance(stream, io.TextIOWrapper) and not stream.closed and not stream.line_buffering:
@@ -121,6 +129,8 @@ class Capture:
 
     def end(self) -> None:
         """Gives the descriptors back. Flush before; a begin() that has failed half-way is undone, too."""
+        if self.is_kept:
+            return
         try:
             self._streams.end()
         finally:
@@ -133,9 +143,11 @@ class Capture:
         self._buffered.clear()
 
     def leave_in_child(self) -> None:
-        """In the child of a fork: its output is not the cell's, and nobody may read it by the time it ends."""
-        self._streams.end()
-        self._give_back()
+        """In the child of a fork: its output is not the cell's, and nobody may read it by the time it ends. In a session
+        it is the rank's."""
+        if not self.is_kept:
+            self._streams.end()
+            self._give_back()
         self.close()
 
     def _give_back(self) -> None:

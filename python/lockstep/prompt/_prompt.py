@@ -133,9 +133,7 @@ class Prompt:
 
     def _run_builtin(self, message: dict[str, Any]) -> None:
         cell, function = int(message["cell"]), message["function"]
-        functions: dict[str, Callable[[int, dict[str, Any]], None]] = {
-            "python": self._run_python, "frame": self._select_frame, "detach": self._detach,
-        }
+        functions = self._functions()
 
         def run() -> dict[str, Any]:
             if function["kind"] not in functions:
@@ -144,6 +142,9 @@ class Prompt:
             return {"steps_done": 1}
 
         self._run_cell(cell, int(function.get("number") or cell), run)
+
+    def _functions(self) -> dict[str, Callable[[int, dict[str, Any]], None]]:
+        return {"python": self._run_python, "frame": self._select_frame, "detach": self._detach}
 
     def _run_cell(self, cell: int, number: int, run: Callable[[], dict[str, Any]]) -> None:
         """Runs a cell. `run` returns fields of the message Done, or raises."""

@@ -1,0 +1,66 @@
+"""A rank of a session: its process group, the names that cells find, and the prompt at which it waits for them."""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+import types
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from lockstep.prompt import _capture, _frames
+from lockstep.prompt._invitations import Invitation
+from lockstep.session import _names
+from lockstep.session._prompt import SessionPrompt
+
+_SERVE = "__lockstep_serve__"
+
+
+def run(settings: dict[str, Any]) -> NoReturn:
+    """Does not return: the process ends with the session. `settings`: shell/jobs/python_group.cpp."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.environ.update(settings["environment"])
+        torch.set_num_threads(settings["threads"])
+        if settings["device"] != "cpu":
+            torch.cuda.set_device(settings["device"])
+        dist.init_process_group(settings["backend"])
+        faulthandler.enable()
+        _capture.channels = [(settings["output"][i], settings["output"][i + 1]) for i in (0, 3)]
+        _sit_at_prompt(settings)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    _end(code)
+
+
+def _sit_at_prompt(settings: dict[str, Any]) -> None:
+    """Cells run in the module __main__, as in an interpreter of one's own: what they define can be pickled."""
+    main = types.ModuleType("__main__")
+    main.__dict__.update(_names.of_cells(settings))
+    sys.modules["__main__"] = main
+    sys.argv = [""]
+
+    def serve() -> None:
+        frames = _frames.Frames(sys._getframe(1))
+        SessionPrompt(Invitation(settings["hub"], settings["identity"]), settings["rank"], frames).run()
+
+    names = main.__dict__
+    names[_SERVE] = serve
+    exec(compile(f"{_SERVE}()", "<session>", "exec"), names)
+
+
+def _end(code: int) -> NoReturn:
+    """As an interpreter ends, but for what waits for other ranks."""
+    try:
+        atexit._run_exitfuncs()
+        _capture.flush()
+    finally:
+        os._exit(code)

@@ -1,0 +1,50 @@
+// The process that holds the TCPStore of a session and outlives its ranks. It also keeps the list of the ranks' processes:
+// should the shell be killed, it ends them and what they have started.
+#pragma once
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "protocol/descriptor.h"
+#include "shell/processes/event_loop.h"
+#include "shell/processes/launcher.h"
+#include "shell/processes/output_tail.h"
+#include "shell/processes/session_directory.h"
+
+namespace lockstep::shell {
+
+class StoreProcess {
+ public:
+  /// Starts it; returns at once. `launch` starts lockstep-worker. `ended` is called once if it ends, with how in words
+  /// and what it wrote last, in lines. Throws StartError.
+  StoreProcess(EventLoop& loop, Launch launch, const SessionDirectory& directory,
+               std::function<void(const std::string& how, const std::string& last_lines)> ended);
+  /// Ends it, and all processes of the session that have left their groups.
+  ~StoreProcess();
+  StoreProcess(const StoreProcess&) = delete;
+  StoreProcess& operator=(const StoreProcess&) = delete;
+
+  int port() const { return port_; }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  bool has_ended() const { return has_ended_; }
+  /// Stands in the environment of every process that ranks start.
+  const std::string& mark_of_session() const { return mark_; }
+  void rank_has_started(pid_t pid) { tell(std::to_string(pid)); }
+  /// The process of a rank has ended: what it has started ends, too, unless the session itself does.
+  void rank_has_ended(int rank, pid_t pid, bool session_ends);
+
+ private:
+  void tell(const std::string& line);
+
+  EventLoop& loop_;
+  const std::string mark_;
+  int port_ = 0;
+  Pipe keeper_line_;
+  OutputTail tail_;
+  std::unique_ptr<Child> process_;
+  bool has_ended_ = false;
+};
+
+}  // namespace lockstep::shell
