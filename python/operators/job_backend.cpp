@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "collectives/backend/backend.h"
+#include "collectives/log/collective_log.h"
 #include "collectives/log/process_identity.h"
 #include "collectives/rendezvous.h"
 #include "collectives/transport/mixed_connector.h"
@@ -139,7 +140,8 @@ std::string fresh_key(const std::string& group) {
 }
 
 struct Description {
-  std::string group;
+  std::string group;  // c10d's name of it
+  std::string label;  // in logs and errors
   int rank = 0, global_rank = 0, world_size = 1;
   std::vector<int> ranks;
   std::chrono::milliseconds timeout{};
@@ -162,6 +164,68 @@ std::map<int, dist::Peer> read_peers(const Description& mine, const std::map<int
     peers[rank] = std::move(peer);
   }
   return peers;
+}
+
+/// Has the ranks of a group connect, once all of them are here.
+void connect_peers(JobBackend& backend, const Description& mine, const Store& store, const std::string& key,
+                   const std::shared_ptr<dist::BackendConnector>& connector, const dist::CollectiveLog& log,
+                   int64_t generation) {
+  dist::WatchedGroup& group = *backend.group();
+  group.prepare(connector);
+  const auto announcements = dist::exchange(store, key + "/rank", mine.global_rank, RankSet(mine.ranks),
+                                            {{"ranks", mine.ranks},
+                                             {"machine", dist::machine_identity()},
+                                             {"pid", ::getpid()},
+                                             {"start", dist::process_start_time(::getpid()).value_or(0)},
+                                             {"log", log.mapping().shared_path()},
+                                             {"slot", group.slot()},
+                                             {"seq", group.seq()},
+                                             {"address", connector->announcement()}},
+                                            mine.timeout);
+  const std::map<int, dist::Peer> peers = read_peers(mine, announcements);
+  std::vector<std::string> addresses;
+  std::vector<dist::PeerInGroup> members;
+  int64_t seq = 0;  // of the rank that has come furthest
+  for (size_t i = 0; i < mine.ranks.size(); ++i) {
+    const json& theirs = announcements.at(mine.ranks[i]);
+    addresses.push_back(theirs.at("address"));
+    seq = std::max(seq, theirs.at("seq").get<int64_t>());
+    if (mine.ranks[i] != mine.global_rank)
+      members.push_back({peers.at(mine.ranks[i]), static_cast<int>(i), theirs.at("slot").get<uint32_t>()});
+  }
+  backend.set_transport(
+      connector->connect(c10::make_intrusive<c10d::PrefixStore>(key, store), addresses, mine.timeout));
+  group.connected(std::move(members), seq, generation);
+}
+
+/// The groups of this rank, in the order in which they were made. They end with c10d's groups.
+struct MadeGroup {
+  Description description;
+  Store store;
+  bool loopback = false;
+  c10::weak_intrusive_ptr<JobBackend> backend;
+};
+struct MadeGroups {
+  std::mutex mutex;
+  std::vector<MadeGroup> all;
+};
+MadeGroups& made_groups() {
+  static auto* groups = new MadeGroups;
+  return *groups;
+}
+
+/// Returns those that are there, with their backends.
+std::vector<std::pair<MadeGroup, c10::intrusive_ptr<JobBackend>>> living_groups() {
+  MadeGroups& groups = made_groups();
+  const std::lock_guard lock(groups.mutex);
+  std::vector<std::pair<MadeGroup, c10::intrusive_ptr<JobBackend>>> living;
+  std::erase_if(groups.all, [&](const MadeGroup& each) {
+    auto backend = each.backend.lock();
+    if (!backend) return true;
+    living.emplace_back(each, std::move(backend));
+    return false;
+  });
+  return living;
 }
 
 c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& store, Transport cuda, bool check) {
@@ -187,7 +251,7 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
     dist::use_queries_of_plugin();
   }
   const dist::BackendConfig config(has_cuda ? "cpu:gloo,cuda:nccl" : "gloo");
-  const auto group = std::make_shared<dist::WatchedGroup>(dist::WatchedGroup::Identity{.name = mine.group,
+  const auto group = std::make_shared<dist::WatchedGroup>(dist::WatchedGroup::Identity{.name = mine.label,
                                                                                        .number = 0,
                                                                                        .ranks = mine.ranks,
                                                                                        .group_rank = mine.rank,
@@ -203,26 +267,12 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
                                                                               .ranks = mine.ranks,
                                                                               .timeout = mine.timeout,
                                                                               .loopback = loopback});
-  group->prepare(connector);
-  const auto announcements = meet("rank", {{"ranks", mine.ranks},
-                                           {"machine", dist::machine_identity()},
-                                           {"pid", ::getpid()},
-                                           {"start", dist::process_start_time(::getpid()).value_or(0)},
-                                           {"log", shared.log->mapping().shared_path()},
-                                           {"slot", group->slot()},
-                                           {"address", connector->announcement()}});
-  const std::map<int, dist::Peer> peers = read_peers(mine, announcements);
-  std::vector<std::string> addresses;
-  std::vector<dist::PeerInGroup> members;
-  for (size_t i = 0; i < mine.ranks.size(); ++i) {
-    const json& theirs = announcements.at(mine.ranks[i]);
-    addresses.push_back(theirs.at("address"));
-    if (mine.ranks[i] != mine.global_rank)
-      members.push_back({peers.at(mine.ranks[i]), static_cast<int>(i), theirs.at("slot").get<uint32_t>()});
+  connect_peers(*backend, mine, store, key, connector, *shared.log, 0);
+  {
+    MadeGroups& groups = made_groups();
+    const std::lock_guard lock(groups.mutex);
+    groups.all.push_back({mine, store, loopback, c10::weak_intrusive_ptr<JobBackend>(backend)});
   }
-  backend->set_transport(
-      connector->connect(c10::make_intrusive<c10d::PrefixStore>(key, store), addresses, mine.timeout));
-  group->connected(std::move(members), 0, 0);
   return backend;
 }
 
@@ -232,6 +282,7 @@ json make_job_backend(const Call& call) {
   const json& arguments = call.arguments;
   const auto box = c10d::resolve_process_group(arguments.at("box").get<std::string>());
   const Description mine{.group = arguments.at("group"),
+                         .label = arguments.at("label"),
                          .rank = arguments.at("rank"),
                          .global_rank = arguments.at("global_rank"),
                          .world_size = arguments.at("world_size"),
@@ -259,6 +310,105 @@ json make_job_backend(const Call& call) {
   box->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
                   c10::intrusive_ptr<c10d::Backend>(std::move(backend)));
   return json::object();
+}
+
+json job_groups() {
+  json names = json::array();
+  for (const auto& [group, backend] : living_groups()) names.push_back(group.description.group);
+  return {{"groups", names}};
+}
+
+json reconnect_job_backend(const Call& call) {
+  const json& arguments = call.arguments;
+  const RankSet live(arguments.at("live").get<std::vector<int>>());
+  const int64_t generation = arguments.at("generation");
+  for (const auto& [made, backend] : living_groups()) {
+    const Description& mine = made.description;
+    if (mine.group != arguments.at("group").get<std::string>()) continue;
+    dist::WatchedGroup& group = *backend->group();
+    const RankSet lost = RankSet(mine.ranks) - live;
+    group.break_off(dist::log_layout::BreakCause::excluded,
+                    lost.empty() ? fmt::format("group {} could not be connected again", mine.label)
+                                 : fmt::format("group {} needs {}, which {} lost", mine.label, lost.words(),
+                                               lost.size() == 1 ? "is" : "are"));
+    group.set_excluded(!lost.empty());
+    backend->set_transport({});
+    if (!lost.empty()) continue;
+    const auto box = c10d::resolve_process_group(arguments.at("box").get<std::string>());
+    const bool has_cuda = arguments.at("cuda");
+    if (has_cuda) given_for_cuda = box->getBackend(c10::DeviceType::CUDA);
+    const std::shared_ptr<dist::BackendConnector> connector =
+        make_connector(dist::BackendConfig(has_cuda ? "cpu:gloo,cuda:nccl" : "gloo"), {.name = mine.label,
+                                                                                      .group_rank = mine.rank,
+                                                                                      .ranks = mine.ranks,
+                                                                                      .timeout = mine.timeout,
+                                                                                      .loopback = made.loopback});
+    Description timed = mine;
+    timed.timeout = duration_of(arguments.at("timeout"));
+    connect_peers(*backend, timed, made.store, fmt::format("regroup-{}", generation), connector, *job_log(), generation);
+  }
+  return json::object();
+}
+
+json abort_job_groups(const Call& call) {
+  const auto log = current_job_log();
+  if (!log) return json::object();
+  const std::string reason = call.arguments.at("reason");
+  {
+    const std::lock_guard lock(log->abort->mutex);
+    log->abort->reason = reason;
+    log->abort->set = true;
+    ++log->abort->count;
+  }
+  log->log->mapping().header().aborted = 1;
+  for (const auto& [made, backend] : living_groups())
+    backend->group()->break_off(dist::log_layout::BreakCause::aborted, fmt::format("aborted: {}", reason));
+  return json::object();
+}
+
+json end_job_abort(const Call&) {
+  if (const auto log = current_job_log()) {
+    const std::lock_guard lock(log->abort->mutex);
+    log->abort->set = false;
+    log->log->mapping().header().aborted = 0;
+  }
+  return json::object();
+}
+
+json enter_cell(const Call& call) {
+  if (const auto log = job_log()) log->set_context(call.arguments.at("cell"), 0);
+  return json::object();
+}
+
+json leave_cell(const Call&) {
+  const auto log = job_log();
+  bool is_broken = false;
+  for (const auto& [made, backend] : living_groups())
+    is_broken = is_broken || (!backend->group()->live() && !backend->group()->excluded());
+  return {{"regroup", is_broken},
+          {"collectives",
+           log ? json(dist::CollectiveLogReader(log->mapping()).progress()) : json::object()}};
+}
+
+json calls_in_flight(const Call&) {
+  json calls = json::array();
+  std::string last;
+  if (const auto log = job_log()) {
+    const dist::CollectiveLogReader reader(log->mapping());
+    const auto where = [](const dist::CollectiveRecord& record) {
+      const bool in_cell = record.place.file.starts_with("<cell ");
+      const std::string file = in_cell ? record.place.file.substr(1, record.place.file.size() - 2) : record.place.file;
+      return file.empty() ? file : fmt::format("{}, line {}", file, record.place.line);
+    };
+    for (const dist::CollectiveRecord& record : reader.in_flight())
+      calls.push_back({{"entry", record.entry},
+                       {"op", record.op},
+                       {"seq", record.seq},
+                       {"entered_s_ago", static_cast<double>(dist::monotonic_ns() - record.entered_ns) / 1e9},
+                       {"where", where(record)}});
+    if (const auto records = reader.last(1); !records.empty()) last = where(records.front());
+  }
+  return {{"calls", calls}, {"last", last}};
 }
 
 json progress_of_job_log() {

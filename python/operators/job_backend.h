@@ -13,10 +13,31 @@ namespace lockstep::python {
 /// is no header of Python here: its store is the new group's; its backend for CUDA, if it has one, is the transport for
 /// CUDA tensors; and the backend that is made becomes its backend for CPU tensors.
 ///
-/// Arguments: "box", "group" (c10d's name of the group), "rank" and "ranks" (the rank in the group; the ranks of the
+/// Arguments: "box", "group" (c10d's name of the group), "label" (its name for people), "rank" and "ranks" (the rank in the group; the ranks of the
 /// default group, in order), "global_rank", "world_size" (of the default group), "timeout" (seconds), "check" (whether
 /// calls are compared before data moves). Throws dist::Error naming ranks that do not come within the timeout.
 nlohmann::json make_job_backend(const Call& call);
+
+/// Returns {"groups": c10d's names of the groups of this rank that have the backend}, in the order in which they were made.
+nlohmann::json job_groups();
+
+/// Gives the group "group" new connections in place of those that it has; a group of which a rank is not among "live"
+/// gets none, and says so. Collective over its live ranks. "box" and "cuda" as in make_job_backend, "generation": a number
+/// that no earlier call had, "timeout" (seconds).
+nlohmann::json reconnect_job_backend(const Call& call);
+
+/// For a rank of a session. Frees the rank from the collectives of all its groups, for the "reason"; they need new
+/// connections then, and end_job_abort after these. On any thread.
+nlohmann::json abort_job_groups(const Call& call);
+nlohmann::json end_job_abort(const Call& call);
+
+/// Collectives from here on are those of "cell".
+nlohmann::json enter_cell(const Call& call);
+/// Returns what the message Done says about collectives: "regroup" and "collectives".
+nlohmann::json leave_cell(const Call& call);
+/// Returns the "calls" that were entered and are not done, {"entry", "op", "seq", "entered_s_ago", "where"}, and where the
+/// "last" call was.
+nlohmann::json calls_in_flight(const Call& call);
 
 /// Returns the groups that have the backend, with what their logs say: {"0": {"enqueued": 4, "completed": 3}}.
 nlohmann::json progress_of_job_log();

@@ -99,6 +99,12 @@ JobLog use_job_log(int rank, int world_size) {
   return mine;
 }
 
+std::optional<JobLog> current_job_log() {
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  return all.mine.log ? std::optional(all.mine) : std::nullopt;
+}
+
 std::shared_ptr<dist::CollectiveLog> job_log() {
   State& all = state();
   const std::lock_guard lock(all.mutex);

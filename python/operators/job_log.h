@@ -3,6 +3,7 @@
 // memory. Call sites are lines of Python.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "collectives/log/collective_log.h"
@@ -28,6 +29,8 @@ JobLog use_job_log(int rank, int world_size);
 /// rather than a function of torch.distributed.
 dist::Caller find_python_caller();
 
+/// Returns nothing where no group has the backend.
+std::optional<JobLog> current_job_log();
 /// Returns null where no group has the backend.
 std::shared_ptr<dist::CollectiveLog> job_log();
 

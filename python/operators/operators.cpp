@@ -264,6 +264,10 @@ json agent_end_borrowing(const Call& call) {
   return json::object();
 }
 
+json list_job_groups(const Call&) { return job_groups(); }
+
+json native_stack(const Call&) { return agent::take_stacks(); }
+
 json attach_ranks(const Call& call) {
   const auto options = common_options<inspect::RanksOptions>(call.arguments);
   const auto failed = attach(call.arguments.at("group"), {.inspector = "attach"}, options);
@@ -324,6 +328,14 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("attach", attach_ranks);
   LOCKSTEP_OPERATOR("detach", detach_ranks);
   LOCKSTEP_OPERATOR("make_job_backend", make_job_backend);
+  LOCKSTEP_OPERATOR("job_groups", list_job_groups);
+  LOCKSTEP_OPERATOR("reconnect_job_backend", reconnect_job_backend);
+  LOCKSTEP_OPERATOR("abort_job_groups", abort_job_groups);
+  LOCKSTEP_OPERATOR("end_job_abort", end_job_abort);
+  LOCKSTEP_OPERATOR("enter_cell", enter_cell);
+  LOCKSTEP_OPERATOR("leave_cell", leave_cell);
+  LOCKSTEP_OPERATOR("calls_in_flight", calls_in_flight);
+  LOCKSTEP_OPERATOR("native_stack", native_stack);
   LOCKSTEP_OPERATOR("hook_group", hook_group);
   LOCKSTEP_OPERATOR("verify", verify);
   LOCKSTEP_OPERATOR("grads", grads);

@@ -3,10 +3,11 @@ collective and a comparison of the ranks' calls before data moves (python/operat
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,8 @@ from lockstep.core import _library
 
 NAME = "lockstep"
 _boxes = itertools.count(1)
+_options: dict[str, tuple[Any, Any]] = {}  # by the name of a group: what it was made with
+label_of_world = ""  # what logs and errors call the default group; empty: as c10d does
 
 
 class _Plugins(dict):  # type: ignore[type-arg]
@@ -89,7 +92,7 @@ def _checks() -> bool:
     return os.environ.get("LOCKSTEP_CHECK_COLLECTIVES", "1") != "0"
 
 
-def _cuda_transport(options: Any, backend_options: Any) -> Any:
+def _cuda_transport(options: Any, backend_options: Any, generation: int = 0) -> Any:
     """NCCL, as init_process_group would make it; None where there is none: Gloo takes CUDA tensors, too."""
     if not torch.cuda.is_available() or not dist.is_nccl_available():
         return None
@@ -101,7 +104,7 @@ def _cuda_transport(options: Any, backend_options: Any) -> Any:
     given._timeout = options.timeout
     given.global_ranks_in_group = options.global_ranks_in_group
     given.group_name = options.group_id
-    store = _c10d().PrefixStore("nccl/", options.store)
+    store = _c10d().PrefixStore(f"nccl-{generation}/", options.store)
     transport = dist.ProcessGroupNCCL(store, options.group_rank, options.group_size, given)
     transport._set_sequence_number_for_group()
     return transport
@@ -114,23 +117,34 @@ def _c10d() -> Any:
     return _distributed_c10d
 
 
-def _create(options: Any, backend_options: Any) -> Any:
-    """Called by torch.distributed for each process group, on its ranks."""
+@contextlib.contextmanager
+def _box(options: Any, cuda: Any) -> Iterator[tuple[str, Any]]:
+    """A process group, and its name in c10d's registry, in which the library takes `cuda` and leaves what it makes."""
     c10d = _c10d()
-    ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
-    whole = not options.global_ranks_in_group
-    group_rank = int(options.group_rank)
-    cuda = _cuda_transport(options, backend_options)
-    box = dist.ProcessGroup(options.store, group_rank, options.group_size)
+    box = dist.ProcessGroup(options.store, int(options.group_rank), options.group_size)
     if cuda is not None:
         box._register_backend(torch.device("cuda"), dist.ProcessGroup.BackendType.NCCL, cuda)
     name = f"lockstep-box-{os.getpid()}-{next(_boxes)}"
     c10d._register_process_group(name, box)
     try:
+        yield name, box
+    finally:
+        c10d._unregister_process_group(name)
+
+
+def _create(options: Any, backend_options: Any) -> Any:
+    """Called by torch.distributed for each process group, on its ranks."""
+    ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+    whole = not options.global_ranks_in_group
+    group_rank = int(options.group_rank)
+    group = str(options.group_id)
+    cuda = _cuda_transport(options, backend_options)
+    with _box(options, cuda) as (name, box):
         _library.call(
             "make_job_backend",
             box=name,
-            group=str(options.group_id),
+            group=group,
+            label=(whole and label_of_world) or group,
             rank=group_rank,
             ranks=ranks,
             global_rank=ranks[group_rank],
@@ -139,6 +153,17 @@ def _create(options: Any, backend_options: Any) -> Any:
             cuda=cuda is not None,
             check=_checks(),
         )
-    finally:
-        c10d._unregister_process_group(name)
+    _options[group] = (options, backend_options)
     return box._get_backend(torch.device("cpu"))
+
+
+def reconnect(generation: int, live: list[int], timeout: float) -> None:
+    """Gives all groups of this rank new connections, but those of which a rank is not among `live`: they say so when they are
+    used. Collective over the live ranks. `generation`: a number that no earlier call had."""
+    for group in _library.call("job_groups")["groups"]:
+        options, backend_options = _options[group]
+        cuda = _cuda_transport(options, backend_options, generation)
+        with _box(options, cuda) as (name, _):
+            _library.call("reconnect_job_backend", box=name, group=group, generation=generation, live=live,
+                          cuda=cuda is not None, timeout=timeout)
+    _library.call("end_job_abort")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import __future__ as futures
 import ast
+import inspect
 import io
 import json
 import linecache
 import tokenize
 import traceback
 from types import CodeType, FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep.core import _exceptions
 from lockstep.prompt import _frames, _scope
+
+if TYPE_CHECKING:
+    import asyncio
 
 _FUTURE_FLAGS = 0
 for _name in futures.all_feature_names:
@@ -48,7 +52,7 @@ class Cell:
     def __init__(self, text: str, number: int, frame: FrameType) -> None:
         name = file_name(number)
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        flags = frame.f_code.co_flags & _FUTURE_FLAGS
+        flags = frame.f_code.co_flags & _FUTURE_FLAGS | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         tree = ast.parse(text, name)
         self._globals = _Globals()
         if any(isinstance(each, ast.Global) for each in ast.walk(tree)):
@@ -68,8 +72,28 @@ class Cell:
         gone after it."""
         with _scope.names_of(frame, own_names, self._globals.names) as (scope, variables):
             if self.statements is not None:
-                exec(self.statements, scope, variables)
-            return None if self.value is None else eval(self.value, scope, variables)
+                _evaluate(self.statements, scope, variables)
+            return None if self.value is None else _evaluate(self.value, scope, variables)
+
+
+_loop: asyncio.AbstractEventLoop | None = None  # in which cells await: tasks that one begins go on in the next one
+
+
+def _evaluate(code: CodeType, scope: dict[str, Any], variables: Any) -> Any:
+    global _loop
+    value = eval(code, scope, variables)
+    if not code.co_flags & inspect.CO_COROUTINE:
+        return value
+    import asyncio  # not by `import lockstep`
+
+    if _loop is None or _loop.is_closed():
+        _loop = asyncio.new_event_loop()
+    task = _loop.create_task(value)
+    try:
+        return _loop.run_until_complete(task)
+    except KeyboardInterrupt:
+        task.cancel()
+        raise
 
 
 _VALUE = "__lockstep_value"

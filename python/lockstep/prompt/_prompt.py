@@ -157,6 +157,7 @@ class Prompt:
         try:
             try:
                 self._shell.begin_output(cell)
+                self._begin_cell(cell)
                 _publish.sink = self._send_findings
                 self._interrupter.arm()
                 self._check_interrupt(cell)
@@ -180,9 +181,16 @@ class Prompt:
         value, self._value = self._value, None
         if value is not None:
             self._shell.post(value)
+        self._end_cell(cell, done)
         done["run_ms"] = (time.perf_counter() - start) * 1e3
         self._since = time.monotonic()
         self._shell.post(done)
+
+    def _begin_cell(self, cell: int) -> None:
+        """For prompts that have more to do."""
+
+    def _end_cell(self, cell: int, done: dict[str, Any]) -> None:
+        """As above; `done` is the message that follows."""
 
     def _check_interrupt(self, cell: int) -> None:
         if cell in self._interrupts:

@@ -2,16 +2,95 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import Any, Callable
 
 import torch.distributed as dist
 
-from lockstep.prompt import _prompt
+from lockstep.core import _backend, _library
+from lockstep.prompt import _prompt, _questions
+
+_INTERRUPT_SECONDS = 0.2  # after which a cell that an interrupt has not ended is freed from its collectives
 
 
 class SessionPrompt(_prompt.Prompt):
-    def _functions(self) -> dict[str, Any]:
-        return {"python": self._run_python, "barrier": self._barrier}
+    _aborted: set[int] | None = None  # cells that were freed from collectives
 
-    def _barrier(self, cell: int, arguments: dict[str, Any]) -> None:
-        dist.barrier()
+    # ---- The thread that runs cells ----------------------------------------------------------------------------------
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        if message["kind"] == "regroup":
+            self._regroup(message)
+        else:
+            super()._handle(message)
+
+    def _functions(self) -> dict[str, Callable[[int, dict[str, Any]], None]]:
+        return {"python": self._run_python, "barrier": lambda cell, arguments: dist.barrier()}
+
+    def _begin_cell(self, cell: int) -> None:
+        _library.call("enter_cell", cell=cell)
+
+    def _end_cell(self, cell: int, done: dict[str, Any]) -> None:
+        done.update(_library.call("leave_cell"))
+        if self._aborted and cell in self._aborted:
+            self._aborted.discard(cell)
+            if done["status"] == "error":
+                done["status"] = "aborted"
+                done["error"]["root_cause"] = False
+
+    def _regroup(self, message: dict[str, Any]) -> None:
+        answer = {"kind": "regrouped", "generation": message["generation"], "ok": True, "message": ""}
+        try:
+            _backend.reconnect(int(message["generation"]), list(message["ranks"]), float(message["timeout_s"]))
+        except Exception as error:
+            answer.update(ok=False, message=f"{type(error).__name__}: {error}")
+        self._shell.send(answer)
+
+    # ---- The thread of the connection --------------------------------------------------------------------------------
+
+    def _take(self, message: dict[str, Any], frames: list[bytes]) -> None:
+        if message.get("kind") == "abort":
+            self._abort(str(message["reason"]))
+        else:
+            super()._take(message, frames)
+
+    def _abort(self, reason: str) -> None:
+        with self._shell.lock:
+            if self._running:
+                self._aborted = (self._aborted or set()) | {self._cell}
+        _library.call("abort_job_groups", reason=reason)
+
+    def _interrupt(self, cell: int) -> None:
+        super()._interrupt(cell)
+        # Python raises no exception in a thread that waits in a collective.
+        timer = threading.Timer(_INTERRUPT_SECONDS, self._free_interrupted, (cell,))
+        timer.daemon = True
+        timer.start()
+
+    def _free_interrupted(self, cell: int) -> None:
+        with self._shell.lock:
+            is_there = self._running and self._cell == cell
+        if is_there and _library.call("calls_in_flight")["calls"]:
+            _library.call("abort_job_groups", reason="the cell was interrupted")
+
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        what = message["question"]["kind"]
+        if what == "hang":
+            return self._hang()
+        answer = super()._answer(message)
+        if what == "status" and self._running:
+            calls = _library.call("calls_in_flight")["calls"]
+            if calls:
+                answer.update(collective=calls[0], state="waiting")
+        return answer
+
+    def _hang(self) -> dict[str, Any]:
+        """What protocol::question::Hang asks."""
+        flight = _library.call("calls_in_flight")
+        native = _library.call("native_stack")
+        return {
+            "frames": [*native.get("native", ()), *_questions.stack(self._thread)["frames"]] if self._running else [],
+            "held": native.get("held", False),
+            "waits": {str(each["entry"]): each["where"] for each in flight["calls"]},
+            "last": flight["last"],
+        }

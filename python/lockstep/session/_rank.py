@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+from lockstep.core import _backend
 from lockstep.prompt import _capture, _frames
 from lockstep.prompt._invitations import Invitation
 from lockstep.session import _names
@@ -31,8 +32,9 @@ def run(settings: dict[str, Any]) -> NoReturn:
         torch.set_num_threads(settings["threads"])
         if settings["device"] != "cpu":
             torch.cuda.set_device(settings["device"])
+        _backend.label_of_world = "default"
         dist.init_process_group(settings["backend"])
-        faulthandler.enable()
+        faulthandler.enable(all_threads=False)
         _capture.channels = [(settings["output"][i], settings["output"][i + 1]) for i in (0, 3)]
         _sit_at_prompt(settings)
         code = 0
