@@ -68,6 +68,7 @@ struct Python {
   std::string text;
   int64_t number = 0;  // what people call the cell
   bool own_names = false;  // what it assigns is not the program's
+  bool rich = false;  // values are wanted as HTML and pictures, too: Value::data is {"mime": {TYPE: TEXT}} then
 };
 /// Selects the frame that is `move` frames further up (towards the caller), and writes the frames as output.
 struct Frame {

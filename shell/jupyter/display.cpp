@@ -276,6 +276,18 @@ void Display::flush_values() {
 /// Shows the k-th values of ranks, as one result.
 void Display::show_values(const std::vector<ValueEvent>& values) {
   flush_output(/*is_over=*/true);
+  if (std::ranges::all_of(values, [](const ValueEvent& each) { return !rich_data(each).is_null(); })) {
+    for (const ValueEvent& value : values) {
+      if (value.ranks != all_) {
+        const std::string whose = value.ranks.words();
+        publish("display_data", {{"data", {{"text/plain", whose}, {"text/html", "<small>" + whose + "</small>"}}},
+                                 {"metadata", json::object()},
+                                 {"transient", json::object()}});
+      }
+      publish("display_data", {{"data", rich_data(value)}, {"metadata", json::object()}, {"transient", json::object()}});
+    }
+    return;
+  }
   json data = value_data(values, all_);
   result_ = data;
   publish("execute_result",

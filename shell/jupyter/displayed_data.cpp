@@ -131,6 +131,14 @@ json value_data(const std::vector<ValueEvent>& values, const RankSet& all) {
   return data;
 }
 
+json rich_data(const ValueEvent& value) {
+  if (!value.data.is_object() || value.data.size() != 1 || !value.data.contains("mime")) return nullptr;
+  json data = value.data["mime"];
+  if (!data.is_object()) return nullptr;
+  data["text/plain"] = value.text;
+  return data;
+}
+
 json chart_data(const std::vector<ValueEvent>& values, const RankSet& all) {
   std::vector<RankChart> charts;
   for (const ValueEvent& value : values)

@@ -26,6 +26,9 @@ nlohmann::json finding_data(const Finding& finding);
 /// (`all`) have it, else a line for each set of ranks. For show::plot it is chart_data().
 nlohmann::json value_data(const std::vector<ValueEvent>& values, const RankSet& all);
 
+/// Returns what a value of Python shows beside its text: HTML, a picture; null where it has no such form.
+nlohmann::json rich_data(const ValueEvent& value);
+
 /// Returns the chart of show::plot or of a report, one for all ranks, as Vega-Lite, SVG, text and JSON; null where a
 /// value has none. A report is shown by its table, too, which frontends would leave out of a bundle with a picture.
 nlohmann::json chart_data(const std::vector<ValueEvent>& values, const RankSet& all);

@@ -121,6 +121,7 @@ class Kernel {
 
   SessionOptions as_kernel(SessionOptions options) {
     options.interrupt_words = "Interrupt";
+    options.shows_rich_values = true;
     options.early_output = [this](int rank, Stream stream, std::string_view bytes) {
       display_.take_early(rank, stream, bytes);
     };
@@ -191,7 +192,7 @@ class Kernel {
         interrupt();
         content = {{"status", "ok"}};
       } else if (type == "kernel_info_request") {
-        content = kernel_info();
+        content = kernel_info(session_.language());
       } else if (type == "debug_request") {
         // gdb 13 has no debug adapter.
         content = {{"type", "response"},
@@ -248,7 +249,7 @@ class Kernel {
     if (type == "execute_request") {
       stops = execute(request);
     } else if (type == "kernel_info_request") {
-      reply(sockets_.shell(), request, "kernel_info_reply", kernel_info());
+      reply(sockets_.shell(), request, "kernel_info_reply", kernel_info(session_.language()));
     } else if (type == "complete_request") {
       reply(sockets_.shell(), request, "complete_reply", complete(session_, request.content));
     } else if (type == "inspect_request") {

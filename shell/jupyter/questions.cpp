@@ -23,21 +23,32 @@ namespace {
 constexpr int64_t kAtEnd = std::numeric_limits<int64_t>::max();  // of the code, where a request names no position
 }
 
-json kernel_info() {
+json kernel_info(Language language) {
+  const bool is_python = language == Language::python;
+  const json python = {{"name", "python"},
+                       {"version", "3"},
+                       {"mimetype", "text/x-python"},
+                       {"file_extension", ".py"},
+                       {"pygments_lexer", "ipython3"},
+                       {"codemirror_mode", {{"name", "ipython"}, {"version", 3}}},
+                       {"nbconvert_exporter", "python"}};
+  const json cpp = {{"name", "c++"},
+                    {"version", "20"},
+                    {"mimetype", "text/x-c++src"},
+                    {"file_extension", ".cpp"},
+                    {"pygments_lexer", "cpp"},
+                    {"codemirror_mode", "text/x-c++src"},
+                    {"nbconvert_exporter", "script"}};
+  const json cpp_help = {{"text", "LibTorch's C++ API"}, {"url", "https://pytorch.org/cppdocs/"}};
+  const json python_help = {{"text", "PyTorch's API"}, {"url", "https://docs.pytorch.org/docs/stable/"}};
   return {{"status", "ok"},
           {"protocol_version", kProtocol},
           {"implementation", "lockstep"},
           {"implementation_version", kVersion},
-          {"language_info",
-           {{"name", "c++"},
-            {"version", "20"},
-            {"mimetype", "text/x-c++src"},
-            {"file_extension", ".cpp"},
-            {"pygments_lexer", "cpp"},
-            {"codemirror_mode", "text/x-c++src"},
-            {"nbconvert_exporter", "script"}}},
-          {"banner", fmt::format("Lockstep {}: C++20 with LibTorch on every rank. %help lists the magics.", kVersion)},
-          {"help_links", json::array({{{"text", "LibTorch's C++ API"}, {"url", "https://pytorch.org/cppdocs/"}}})},
+          {"language_info", is_python ? python : cpp},
+          {"banner", fmt::format("Lockstep {}: {} on every rank. %help lists the magics.", kVersion,
+                                 is_python ? "Python with torch" : "C++20 with LibTorch")},
+          {"help_links", json::array({is_python ? python_help : cpp_help})},
           {"supported_features", json::array()},
           {"debugger", false}};
 }

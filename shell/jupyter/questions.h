@@ -7,7 +7,7 @@
 
 namespace lockstep::shell::jupyter {
 
-nlohmann::json kernel_info();
+nlohmann::json kernel_info(Language language);
 
 /// Returns the names that could stand at the cursor, with their types and signatures.
 nlohmann::json complete(Session& session, const nlohmann::json& content);

@@ -27,13 +27,24 @@ CellOutcome reset(MagicCall& call) {
   return {};
 }
 
+CellOutcome reset_python(MagicCall& call) {
+  const bool all = call.given.has("--all");
+  if (all != call.given.words().empty()) throw UsageError("%reset needs the names to forget, or --all");
+  std::string names;
+  for (const std::string& each : call.given.words()) names += nlohmann::json(each).dump() + ", ";
+  const CodeResult result = call.session.run_python(
+      "__import__('lockstep.prompt._magics', fromlist=['reset']).reset(globals(), [" + names + "])", {}, call.line);
+  return {.status = result.status, .findings = {}};
+}
+
 const RegisterMagic kReset(
     {.name = "reset",
      .summary = "forgets names: later cells do not see them, and may use them anew",
      .help = "On all ranks. Code that was compiled with them keeps them.\n"
              "Objects live until their owner ends; to give memory back, first let go of it: net = nullptr;",
      .takes = {{"[NAME...]", "names of cells"}, {"|--all,-a,-f", "all names"}},
-     .line = reset});
+     .line = reset,
+     .job_line = reset_python});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -13,6 +13,11 @@ CellOutcome time_line(MagicCall& call) {
   return {};
 }
 
+CellOutcome timeit_line(MagicCall& call) {
+  timeit(call.session, call.arguments + ";", {}, 1);
+  return {};
+}
+
 void time_cell(MagicCall&, CellSettings& settings) { settings.time = true; }
 void timeit_cell(MagicCall&, CellSettings& settings) { settings.timeit = true; }
 
@@ -29,7 +34,11 @@ const RegisterMagic kTimeit(
     {.name = "timeit",
      .summary = "runs this cell many times, equally often on all ranks: mean, deviation and best per rank",
      .help = "The cell is run as a block: what it declares is local to it. Collectives in it stay in step.",
-     .cell = timeit_cell});
+     .takes = {{"CODE", "what to run: train_step()"}},
+     .line = timeit_line,
+     .cell = timeit_cell,
+     .verbatim = true,
+     .in_jobs = true});
 
 }  // namespace
 }  // namespace lockstep::shell

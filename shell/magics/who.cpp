@@ -33,7 +33,14 @@ const RegisterMagic kWho(
      .help = "Lists the newest definition of each name, the ranks that see it, and the cell that it is from.\n"
              "A kind narrows the list to names of that kind.",
      .takes = {"[variable|function|type|template|macro|namespace|alias]"},
-     .line = who});
+     .line = who,
+     .job_line = [](MagicCall& call) {
+       const CodeResult result =
+           call.session.run_python("__import__('lockstep.prompt._magics', fromlist=['who']).who({**globals(), **locals()})",
+                                   {}, call.line);
+       return CellOutcome{.status = result.status, .findings = {}};
+     },
+     .job_takes = MagicDescription{}});
 
 }  // namespace
 }  // namespace lockstep::shell

@@ -33,6 +33,7 @@ struct SessionOptions {
   /// Called with output of a rank when it comes, before it is held for merging: for front ends that show it at once and
   /// again, in its place, when its OutputEvent comes. None: nothing is called.
   std::function<void(int rank, Stream stream, std::string_view bytes)> early_output;
+  bool shows_rich_values = false;  // the front end draws HTML and pictures that values of Python have
   MakeObjectSource objects;  // where objects come from; none: lockstep-compiler
   /// The ranks are Python: of this interpreter, a path or a name in PATH; empty: of the environment.
   std::optional<std::string> python;

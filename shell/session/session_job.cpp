@@ -163,7 +163,8 @@ CodeResult SessionCore::run_python(std::string_view code, const CellSettings& se
   const protocol::function::Python python{
       .text = std::string(static_cast<size_t>(std::max(0, line - 1)), '\n') + std::string(code),
       .number = number,
-      .own_names = settings.own_names};
+      .own_names = settings.own_names,
+      .rich = options_.shows_rich_values};
   CodeResult result;
   do result = state_->runner->run_builtin(python, ranks, number);
   while (over && result.status == CellStatus::ok && !over(result.run_ms));

@@ -49,13 +49,21 @@ constexpr int64_t kMostLoops = 10'000'000;
 
 using Samples = std::map<int, std::vector<double>>;   // rank → ms of each run
 
-/// Runs `head` { body } until there are runs enough. Returns nothing when it went wrong; the error has been emitted.
-Samples measure(SessionCore& session, const std::string& head, const std::string& body, const CellSettings& settings,
-                int line, size_t fewest, double whole_ms) {
-  // The brace stands on the magic's line, so that the body's lines and columns hold.
+/// Runs the body, so many times at once, until there are runs enough. Returns nothing when it went wrong; the error has been emitted.
+Samples measure(SessionCore& session, int64_t loops, const std::string& body, const CellSettings& settings, int line,
+                size_t fewest, double whole_ms) {
   std::string code = body;
-  code.replace(static_cast<size_t>(line - 1), 0, head + "{");
-  code += "}\n";
+  if (settings.language.value_or(session.language()) == Language::python) {
+    // What it assigns is local to it, as in IPython.
+    code = fmt::format("__import__('timeit').Timer({}, globals=globals()).timeit({});",
+                       nlohmann::json(body).dump(-1, ' ', /*ensure_ascii=*/true), loops);
+  } else {
+    const std::string head =
+        loops > 1 ? fmt::format("for (long lockstep_loop = 0; lockstep_loop < {}; ++lockstep_loop) ", loops) : "";
+    // The brace stands on the magic's line, so that the body's lines and columns hold.
+    code.replace(static_cast<size_t>(line - 1), 0, head + "{");
+    code += "}\n";
+  }
   Samples samples;
   double total = 0;
   const auto result = session.run_code(code, settings, 1, [&](const std::map<int, double>& run_ms) {
@@ -76,7 +84,7 @@ Samples measure(SessionCore& session, const std::string& head, const std::string
 
 void timeit(SessionCore& session, const std::string& body, const CellSettings& settings, int line) {
   // The first run pays for caches and lazy set-up, and is left out.
-  const Samples trial = measure(session, "", body, settings, line, 3, 0);
+  const Samples trial = measure(session, 1, body, settings, line, 3, 0);
   if (trial.empty()) return;
   double once = 0;
   for (const auto& [rank, ms] : trial) once = std::max(once, *std::min_element(ms.begin() + 1, ms.end()));
@@ -84,9 +92,7 @@ void timeit(SessionCore& session, const std::string& body, const CellSettings& s
   int64_t loops = 1;
   while (static_cast<double>(loops) * once < kLongEnough_ms && loops < kMostLoops) loops *= 10;
   const auto measure_loops = [&](int64_t count) {
-    const std::string head =
-        count > 1 ? fmt::format("for (long lockstep_loop = 0; lockstep_loop < {}; ++lockstep_loop) ", count) : "";
-    return measure(session, head, body, settings, line, kFewestRuns, kWholeTime_ms);
+    return measure(session, count, body, settings, line, kFewestRuns, kWholeTime_ms);
   };
   if (session.options().rehearsal)
     for (int64_t count = kMostLoops; count > 1; count /= 10) measure_loops(count);

@@ -17,7 +17,7 @@ import torch
 from lockstep.core import _device, _library
 from lockstep.core.report import Finding, Report
 from lockstep.inspectors import _publish
-from lockstep.prompt import _capture, _cells, _cpp_cells, _frames, _questions, _scope
+from lockstep.prompt import _capture, _cells, _cpp_cells, _frames, _questions, _rich, _scope
 from lockstep.prompt._interrupter import Interrupter
 from lockstep.prompt._invitations import Invitation
 from lockstep.prompt._shell import Shell
@@ -51,7 +51,8 @@ class Prompt:
         self._runs_cpp = False
         self._since = time.monotonic()
         self._interrupts: set[int] = set()  # cells to interrupt
-        self._value: dict[str, Any] | None = None  # the message with that of the cell
+        self._values: list[dict[str, Any]] = []  # the messages with those of the cell
+        self._rich = False  # whether the front end draws HTML and pictures
         self.detached = False
         try:
             self._shell.start(self._take, lambda: self._tasks.put({"kind": "lost"}))
@@ -178,8 +179,8 @@ class Prompt:
             _scope.settle()
             self._shell.end_output()
         self._interrupts.discard(cell)
-        value, self._value = self._value, None
-        if value is not None:
+        values, self._values = self._values, []
+        for value in values:
             self._shell.post(value)
         self._end_cell(cell, done)
         done["run_ms"] = (time.perf_counter() - start) * 1e3
@@ -202,10 +203,17 @@ class Prompt:
         is_report = isinstance(value, Report)
         if is_report and not value.findings:  # findings have been sent, and are drawn
             _capture.write(f"{value}\n")  # of memory(), a table
-        text = None if value is None or is_report else _cells.text_of(value)
+        self._rich = bool(arguments.get("rich"))
+        self._values += [] if value is None or is_report else [self._message_of(value)]
+        if self._rich:
+            self._values += [self._message_of(each) for each in _rich.open_figures()]
         _device.synchronize()  # what fails on the device belongs to this cell
-        if text is not None:
-            self._value = {"kind": "value", "cell": cell, "text": text, "data": _cells.data_of(value)}
+
+    def _message_of(self, value: Any) -> dict[str, Any]:
+        """That which shows a value."""
+        forms = _rich.forms_of(value) if self._rich else None
+        return {"kind": "value", "cell": self._cell, "text": _cells.text_of(value),
+                "data": {"mime": forms} if forms else _cells.data_of(value)}
 
     def _run_cpp(self, message: dict[str, Any]) -> dict[str, Any]:
         try:

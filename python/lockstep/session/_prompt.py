@@ -38,6 +38,11 @@ class SessionPrompt(_prompt.Prompt):
                 done["status"] = "aborted"
                 done["error"]["root_cause"] = False
 
+    def display(self, *values: Any) -> None:
+        """Shows values at once, in a notebook as HTML or a picture where they have such a form."""
+        for value in values:
+            self._shell.post(self._message_of(value))
+
     def _regroup(self, message: dict[str, Any]) -> None:
         answer = {"kind": "regrouped", "generation": message["generation"], "ok": True, "message": ""}
         try:

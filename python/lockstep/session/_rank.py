@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep.core import _backend
-from lockstep.prompt import _capture, _frames
+from lockstep.prompt import _capture, _frames, _magics
 from lockstep.prompt._invitations import Invitation
 from lockstep.session import _names
 from lockstep.session._prompt import SessionPrompt
@@ -29,6 +29,7 @@ def run(settings: dict[str, Any]) -> NoReturn:
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.update(settings["environment"])
+        os.environ.setdefault("MPLBACKEND", "Agg")  # no rank has windows
         torch.set_num_threads(settings["threads"])
         if settings["device"] != "cpu":
             torch.cuda.set_device(settings["device"])
@@ -47,12 +48,15 @@ def _sit_at_prompt(settings: dict[str, Any]) -> None:
     """Cells run in the module __main__, as in an interpreter of one's own: what they define can be pickled."""
     main = types.ModuleType("__main__")
     main.__dict__.update(_names.of_cells(settings))
+    _magics.initial = {*main.__dict__, "display", _SERVE}
     sys.modules["__main__"] = main
     sys.argv = [""]
 
     def serve() -> None:
         frames = _frames.Frames(sys._getframe(1))
-        SessionPrompt(Invitation(settings["hub"], settings["identity"]), settings["rank"], frames).run()
+        prompt = SessionPrompt(Invitation(settings["hub"], settings["identity"]), settings["rank"], frames)
+        names["display"] = prompt.display
+        prompt.run()
 
     names = main.__dict__
     names[_SERVE] = serve

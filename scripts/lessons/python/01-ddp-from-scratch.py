@@ -6,30 +6,29 @@
 # same step. In this lesson you build it in four versions, break it on purpose, and learn to see that it is broken. At
 # the end you compare your version with PyTorch's own.
 #
-# Every cell below runs on all ranks at once, unless it says otherwise. Start the ranks in one terminal and give them
-# the lesson from another one, in the folder that holds `scripts/`:
+# Every cell below runs on all ranks at once, unless it says otherwise. In the folder that holds `scripts/`,
 #
-#     torchrun --standalone --nproc_per_node=2 scripts/lessons/python/ranks.py
-#     lockstep attach --run scripts/lessons/python/01-ddp-from-scratch.py
+#     lockstep run scripts/lessons/python/01-ddp-from-scratch.py -n 2
 #
-# or leave out `--run` and the file, and type the cells one by one, which is how it is meant. Two ranks will do; more
-# work as well. `scripts/lessons/01-ddp-from-scratch.cpp` is the same lesson in C++.
+# runs it from start to end. `lockstep --python -n 2` opens a prompt, at which one types the cells one by one, which is
+# how it is meant. Two ranks will do; more work as well. `scripts/lessons/01-ddp-from-scratch.cpp` is the same lesson in
+# C++.
 
 # %% [markdown]
 # ## Who am I?
-# The ranks run the same code. What makes them different is a number. `ranks.py` has asked `torch.distributed` for it,
-# and its names are those of the cells: `rank`, `world_size`, `local_rank`, `device`, and `dist` for
-# `torch.distributed`.
+# The ranks run the same code. What makes them different is a number. The session has asked `torch.distributed` for it,
+# and cells find the names without an import: `rank`, `world_size`, `local_rank`, `device`, `torch`, and `dist` for
+# `torch.distributed`. `get("ws")` asks the process group itself; `"rank"`, `"grank"` and `"lrank"` are the others.
 #
 # Values that are equal on all ranks are shown once. Values that differ are shown rank by rank.
 
 # %% the world size: the same everywhere
 if world_size < 2:
-    raise RuntimeError("this lesson compares replicas, so it needs two ranks or more: torchrun --nproc_per_node=2 ...")
-world_size
+    raise RuntimeError("this lesson compares replicas, so it needs two ranks or more: -n 2")
+get("ws"), world_size
 
 # %% the rank: different everywhere
-rank
+get("rank")
 
 # %% the process: different, too
 print("rank", rank, "of", world_size, "is local rank", local_rank, "and computes on", device)
@@ -61,12 +60,17 @@ assert rank_there == 4 + local_rank_there, "the rank counts all processes, and f
 # comes later.
 
 # %% read the digits
+import os
+import pathlib
+
+
 def read_digits(path):
     rows = [[float(field) for field in line.split(",")] for line in path.read_text().splitlines()]
     table = torch.tensor(rows, device=device)  # 64 pixels, then the digit
     return (table[:, :64] / 16).reshape(-1, 1, 8, 8), table[:, 64].long()
 
 
+data = pathlib.Path(arg("data", "scripts/data"))
 images, labels = read_digits(data / "digits.csv")
 images.shape, labels.shape
 

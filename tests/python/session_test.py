@@ -1,0 +1,232 @@
+"""Sessions whose ranks are Python: how they start and end, what cells see, and what a rank does that misbehaves."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from ranks import HERE, environment
+
+LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
+
+
+class Session:
+    """What `lockstep run` says about cells."""
+
+    def __init__(self, *cells, ranks=2, options=(), interrupt_at=None, **more):
+        with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as folder:  # a socket's path is short
+            script = pathlib.Path(folder, "cells.py")
+            script.write_text("".join(f"# %% {each}\n" if each.startswith("tags=") else f"# %%\n{each}\n"
+                                      for each in cells).replace('"]\n# %%\n', '"]\n'))
+            variables = environment(XDG_RUNTIME_DIR=folder, LOCKSTEP_PYTHON=sys.executable, **more)
+            process = subprocess.Popen([LOCKSTEP, "run", str(script), "-n", str(ranks), "--json", "-", *options],
+                                       env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
+            lines = []
+            if interrupt_at:
+                for line in process.stdout:
+                    lines.append(line)
+                    if interrupt_at in line:
+                        process.send_signal(signal.SIGINT)
+                        break
+            rest, self.shown = process.communicate()
+            self.code = process.returncode
+            self.events = [json.loads(line) for line in [*lines, *rest.splitlines()]]
+
+    def of(self, kind):
+        return [each for each in self.events if each["event"] == kind]
+
+    def values(self):
+        return [(each["ranks"], each["text"]) for each in self.of("value")]
+
+    def statuses(self):
+        return [each["status"] for each in self.of("cell")]
+
+    def output(self, rank=0):
+        return "".join(each["text"] for each in self.of("output") if rank in each["ranks"])
+
+
+class Cells(unittest.TestCase):
+    def test_names_state_and_rank_sets(self):
+        run = Session("rank, world_size, str(device), get('ws'), get('lrank')", "x = torch.ones(2) * (rank + 1)",
+                      "dist.all_reduce(x); x.tolist()", "%%rank 1\nx += 1", "x.sum().item()", "%rank 1 x.tolist()",
+                      "set_seed(3); torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(3)).item()",
+                      "class A:\n    pass\nimport pickle\ntype(pickle.loads(pickle.dumps(A()))) is A",
+                      "[os.environ[each] for each in ('WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'MASTER_ADDR')]" " if [import_os := __import__('os'), globals().update(os=import_os)] else 0",
+                      "%dist_mode -d", "rank", "%dist_mode -e", "%sync", "%dist_status", "%who")
+        self.assertEqual(run.code, 0, run.shown)
+        self.assertEqual(run.values(), [
+            ([0], "(0, 2, 'cpu', 2, 0)"), ([1], "(1, 2, 'cpu', 2, 1)"), ([0, 1], "[3.0, 3.0]"), ([0], "6.0"), ([1], "8.0"),
+            ([1], "[4.0, 4.0]"), ([0, 1], "True"), ([0, 1], "True"), ([0, 1], "['2', '2', '127.0.0.1']"), ([0], "0")])
+        (session,) = run.of("session")
+        self.assertEqual((session["ranks"], session["backend"], session["devices"]), ([0, 1], "gloo", {"0": "cpu", "1": "cpu"}))
+        texts = [each["text"] for each in run.of("message")]
+        self.assertTrue(any(each.startswith("barrier over ranks 0-1; waited:") for each in texts), texts)
+        self.assertRegex(run.output(), r"A +type\n")
+        self.assertNotIn("world_size", run.output())
+
+    def test_errors_await_and_values(self):
+        run = Session("import asyncio\nasync def twice(x):\n    await asyncio.sleep(0)\n    return 2 * x",
+                      "await twice(21)", "1;", "def f(x):\n    return 1 / x\n\nf(0)", "x = = 1",
+                      "import sys\nsys.exit(3)", "input()", options=["--keep-going"])
+        self.assertEqual(run.code, 1)
+        self.assertEqual(run.values(), [([0, 1], "42")])
+        self.assertEqual(run.statuses(), ["ok", "ok", "ok", "error", "error", "error", "error"])
+        division, syntax, end, typed = run.of("error")
+        self.assertEqual((division["type"], division["where"], division["ranks"]),
+                         ("ZeroDivisionError", "cell 4, line 2", [0, 1]))
+        self.assertIn("    return 1 / x\n", division["traceback"])
+        self.assertEqual([each["type"] for each in (syntax, end, typed)], ["SyntaxError", "SystemExit", "EOFError"])
+
+    def test_output_of_threads_children_and_between_cells(self):
+        run = Session("import os, threading, time, subprocess",
+                      "print('cell'); os.write(1, b'descriptor\\n'); subprocess.run(['echo', 'program'])",
+                      "told = threading.Event()\n"
+                      "def later():\n    told.wait(); print('thread', flush=True); done.set()\n"
+                      "done = threading.Event(); threading.Thread(target=later).start()",
+                      "told.set(); done.wait(); time.sleep(0.05)",
+                      "pid = os.fork()\nif pid == 0:\n    print('child', flush=True); os._exit(0)\nos.waitpid(pid, 0)[1]",
+                      "print('x' * 3_000_000)")
+        self.assertEqual(run.code, 0, run.shown[-2000:])
+        self.assertEqual(run.output()[:-3_000_001], "cell\ndescriptor\nprogram\nthread\nchild\n")
+        self.assertEqual(run.output()[-3_000_001:], "x" * 3_000_000 + "\n")
+
+    def test_magics(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+            program.write("import sys\nfound = sys.argv[1:]\n")
+            program.flush()
+            run = Session("%timeit sum(range(10))", f"%run {program.name} a b", "found", "net = torch.nn.Linear(2, 2)",
+                          "%verify net", "%reset net", "%%rank 3\n1", "net", options=["--keep-going"])
+        self.assertEqual(run.values(), [([0, 1], "['a', 'b']")])
+        self.assertTrue(any("per run" in each["text"] or "µs" in each["text"] for each in run.of("message")))
+        (finding,) = run.of("finding")
+        self.assertEqual((finding["inspector"], finding["verdict"]), ("verify", "mismatch"))
+        self.assertIn("a rank that is not in the session; ranks are 0-1", run.shown)
+        self.assertEqual(run.of("error")[-1]["type"], "NameError")
+
+    def test_a_notebook(self):
+        cells = [{"cell_type": "code", "source": ["x = rank\n", "x"], "metadata": {}, "outputs": [],
+                  "execution_count": None}]
+        notebook = {"nbformat": 4, "nbformat_minor": 5, "cells": cells,
+                    "metadata": {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}}
+        with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as folder:
+            path = pathlib.Path(folder, "cells.ipynb")
+            path.write_text(json.dumps(notebook))
+            done = subprocess.run([LOCKSTEP, "run", str(path), "-n", "2"], text=True, stdout=subprocess.PIPE,
+                                  env=environment(XDG_RUNTIME_DIR=folder, LOCKSTEP_PYTHON=sys.executable))
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("0   = 0\n1   = 1\n", done.stdout)
+
+
+class Faults(unittest.TestCase):
+    def test_a_collective_that_a_rank_skips(self):
+        run = Session("%%rank 0\ndist.all_reduce(torch.ones(1))", "x = torch.ones(1); dist.all_reduce(x); x.item()",
+                      options=["--keep-going"])
+        self.assertEqual(run.code, 4, run.shown)
+        (hang,) = run.of("finding")
+        self.assertEqual((hang["verdict"], hang["severity"], hang["where"]), ("hang", "fault", "cell 1, line 2"))
+        self.assertEqual(run.statuses(), ["aborted", "ok"])
+        self.assertEqual(run.values(), [([0, 1], "2.0")])  # the group is whole again
+
+    def test_collectives_that_do_not_match(self):
+        run = Session("x = torch.ones(2 + rank)\ndist.all_reduce(x)", "y = torch.ones(1); dist.all_reduce(y); y.item()",
+                      options=["--keep-going"])
+        self.assertIn("rank 0 called all_reduce float32 [2]", run.of("error")[0]["message"])
+        self.assertEqual(run.values(), [([0, 1], "2.0")])
+
+    def test_interrupts(self):
+        for cell in ("print('runs', flush=True)\nwhile True: pass",
+                     "print('runs', flush=True)\nimport time\ntime.sleep(1000)",
+                     "print('runs', flush=True)\nif rank == 0: dist.all_reduce(torch.ones(1))\nelse:\n    while True: pass"):
+            run = Session(cell, interrupt_at="runs")
+            self.assertEqual((run.code, run.statuses()), (130, ["interrupted"]), run.shown)
+            self.assertNotIn("did not come back", run.shown)
+
+    def test_time_limits(self):
+        run = Session("import time", "time.sleep(1000)", "1 + 1", options=["--cell-timeout", "1", "--keep-going"])
+        self.assertEqual((run.code, run.statuses()), (4, ["ok", "timeout", "ok"]), run.shown)
+
+    def test_a_rank_that_dies(self):
+        run = Session("x = rank", "%%rank 1\nimport os\nprint('last words')\nos._exit(3)", "x",
+                      "dist.all_reduce(torch.ones(1))", "%dist_reset", "rank", options=["--keep-going"])
+        self.assertEqual(run.code, 5, run.shown)
+        self.assertIn("last words\n", run.output(1))
+        dead, alone = run.of("error")
+        self.assertEqual((dead["ranks"], dead["type"], dead["where"]), ([1], "exit", "cell 2"))
+        self.assertIn("exit code 3", dead["message"])
+        self.assertIn("group default needs rank 1, which is lost", alone["message"])
+        self.assertEqual(run.values(), [([0], "0"), ([0], "0"), ([1], "1")])
+
+    def test_a_rank_that_crashes(self):
+        run = Session("%%rank 0\nimport ctypes\nctypes.string_at(0)", "rank", options=["--keep-going"])
+        self.assertEqual((run.code, run.statuses()), (5, ["dead", "ok"]), run.shown)
+        self.assertEqual(run.of("error")[0]["type"], "SIGSEGV")
+        self.assertIn('File "<cell 1>", line 3', run.output(0))
+
+    def test_a_call_that_keeps_the_interpreter(self):
+        # Nothing can end it but the end of the rank, which the time limit brings.
+        run = Session("import ctypes\nif rank == 0: ctypes.PyDLL(None).pause()", "rank",
+                      options=["--cell-timeout", "1", "--keep-going"])
+        self.assertEqual(run.values(), [([1], "1")], run.shown)
+        self.assertIn("rank 0 could not be interrupted and is ended", run.shown)
+
+
+class Starts(unittest.TestCase):
+    def lockstep(self, *arguments, **more):
+        with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as folder:
+            pathlib.Path(folder, "cells.py").write_text("# %%\nrank\n")
+            return subprocess.run([LOCKSTEP, *arguments], env=environment(XDG_RUNTIME_DIR=folder, **more), text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, input="")
+
+    def test_interpreters(self):
+        done = self.lockstep("run", "cells.py", f"--python={sys.executable}", "-n", "1")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("python3", "python"):
+                pathlib.Path(folder, name).write_text("#!/bin/sh\nexec /usr/bin/python3 -S -E \"$@\"\n")
+                pathlib.Path(folder, name).chmod(0o700)
+            done = self.lockstep("run", "cells.py", PATH=f"{folder}:/usr/bin:/bin", LOCKSTEP_PYTHON="")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(f"{folder}/python3 and {folder}/python have no torch: activate the environment", done.stdout)
+        done = self.lockstep("run", "cells.py", "--python=/nowhere/python")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("/nowhere/python could not be started", done.stdout)
+
+    def test_languages_of_files(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".cpp") as other:
+            other.write("// %%\nrank\n")
+            other.flush()
+            done = self.lockstep("run", "cells.py", other.name)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("cells.py has Python cells, and others of the files have C++", done.stdout)
+
+    def test_nothing_is_left_when_the_shell_is_killed(self):
+        with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as folder:
+            script = pathlib.Path(folder, "cells.py")
+            script.write_text("# %%\nimport os, subprocess\n"
+                              "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+                              "print('pids', os.getpid(), os.getppid(), child.pid, flush=True)\nwhile True: pass\n")
+            process = subprocess.Popen([LOCKSTEP, "run", str(script), "-n", "2"], stdout=subprocess.PIPE, text=True,
+                                       env=environment(XDG_RUNTIME_DIR=folder, LOCKSTEP_PYTHON=sys.executable))
+            pids = set()
+            for line in process.stdout:
+                if found := re.search(r"pids (\d+) (\d+) (\d+)", line):
+                    pids |= {int(each) for each in found.groups()}
+                if len(pids) == 5:
+                    break
+            ends = [os.pidfd_open(each) for each in pids]
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            import select
+            for each in ends:
+                self.assertTrue(select.select([each], [], [], 60)[0], "a process outlives its session")
+                os.close(each)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)
