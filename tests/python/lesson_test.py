@@ -1,16 +1,14 @@
-"""The lesson in Python, given to ranks that stop in scripts/lessons/python/ranks.py: what a class sees in it, and that
-its checks bite."""
+"""The lessons in Python, on two ranks: what a class sees in the first one, and that its checks bite."""
 
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from ranks import TREE, environment, launcher
+from ranks import TREE, environment
 
 LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
 FOLDER = TREE / "scripts" / "lessons" / "python"
@@ -18,24 +16,15 @@ LESSON = FOLDER / "01-ddp-from-scratch.py"
 
 
 class Run:
-    """What `lockstep attach --run` says about a script, and how the ranks end."""
+    """What `lockstep run` says about a script."""
 
     def __init__(self, script, *options, ranks=2):
         with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as folder:  # a socket's path is short
-            variables = environment(XDG_RUNTIME_DIR=folder)
-            job = subprocess.Popen([*launcher(ranks), str(FOLDER / "ranks.py")],
-                                   env=variables, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for _ in range(ranks):
-                line = job.stdout.readline()
-                said = re.search(r"waits in breakpoint.*`lockstep attach (\S+)`", line)
-                assert said, line + job.stdout.read()
             events = pathlib.Path(folder) / "events"
-            done = subprocess.run([LOCKSTEP, "attach", said[1], "--run", str(script), "--json", str(events), *options],
-                                  env=variables, cwd=TREE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            done = subprocess.run([LOCKSTEP, "run", str(script), "-n", str(ranks), "--json", str(events), *options],
+                                  env=environment(XDG_RUNTIME_DIR=folder, LOCKSTEP_PYTHON=sys.executable), cwd=TREE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.code, self.shown = done.returncode, done.stdout
-            self.ranks_said = job.stdout.read()
-            self.ranks_code = job.wait()
-            job.stdout.close()
             self.events = [json.loads(line) for line in events.read_text().splitlines()]
 
     def of(self, title, kind):
@@ -52,12 +41,12 @@ class Run:
 class Lesson(unittest.TestCase):
     def test_on_two_ranks(self):
         run = Run(LESSON)
-        self.assertEqual((run.code, run.ranks_code, run.ranks_said), (0, 0, ""), run.shown)
+        self.assertEqual(run.code, 0, run.shown)
 
         same = run.of("the world size: the same everywhere", "value")
         different = run.of("the rank: different everywhere", "value")
         self.assertEqual([(each["ranks"], each["text"]) for each in same + different],
-                         [([0, 1], "2"), ([0], "0"), ([1], "1")])
+                         [([0, 1], "(2, 2)"), ([0], "0"), ([1], "1")])
 
         title = "wrap a model that was made with different seeds"
         (error,) = run.of(title, "error")
@@ -83,6 +72,17 @@ class Lesson(unittest.TestCase):
         self.assertIn("equal at step 6, not at step 8", drift["message"])
         self.assertEqual([each["verdict"] for each in run.of("what Lockstep says about it", "finding")], ["ok", "ok"])
 
+    def test_the_others_run_to_their_end(self):
+        for name in ("02-one-device-to-many", "03-accumulation", "04-inside-ddp"):
+            run = Run(FOLDER / f"{name}.py")
+            self.assertEqual(run.code, 0, run.shown)
+            self.assertEqual([each["status"] for each in run.events if each["event"] == "cell" and not each["expected"]], [])
+
+    def test_one_device_or_several(self):
+        first_losses = [Run(FOLDER / f"{name}.py", ranks=1).of(title, "output")[0]["text"]
+                        for name, title in (("02-one-device-to-many", "train on all of them"), ("03-accumulation", "train"))]
+        self.assertEqual([each.count("loss") for each in first_losses], [2, 2])
+
     def test_it_notices_what_it_is_there_to_notice(self):
         lines = LESSON.read_text()
         for title, right, wrong in (
@@ -102,7 +102,7 @@ class Lesson(unittest.TestCase):
             copy.write(lines + answers)
             copy.flush()
             run = Run(copy.name, "--keep-going")
-        self.assertEqual((run.code, run.ranks_code), (1, 0), run.shown)
+        self.assertEqual(run.code, 1, run.shown)
         for title in ("and the same check", "and the answer", "the block puts back what was there before",
                       "one step with the large batch", "and these?", "exercise 1", "exercise 2", "exercise 4",
                       "exercise 5"):

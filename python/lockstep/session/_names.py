@@ -57,6 +57,15 @@ def set_seed(seed: int) -> None:
         numpy.random.seed(seed % 2**32)
 
 
+def seed_afresh() -> None:
+    """Ranks are copies of one process. As in processes of their own, no two draw the same numbers before they are seeded."""
+    random.seed()
+    torch.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
 def _arguments(given: dict[str, str]) -> Callable[..., Any]:
     def arg(name: str, default: Any = None) -> Any:
         """What `--arg NAME=VALUE` gave, as a value of the type of `default`, which stands for it where nothing was given."""

@@ -31,6 +31,7 @@ def run(settings: dict[str, Any]) -> NoReturn:
         os.environ.update(settings["environment"])
         os.environ.setdefault("MPLBACKEND", "Agg")  # no rank has windows
         torch.set_num_threads(settings["threads"])
+        _names.seed_afresh()
         if settings["device"] != "cpu":
             torch.cuda.set_device(settings["device"])
         _backend.label_of_world = "default"
