@@ -78,9 +78,11 @@ std::string short_file(const std::string& file) {
 
 std::vector<TreeFrame> frames_of(const std::vector<inspect::EvidenceFrame>& innermost_first) {
   std::vector<TreeFrame> frames;
-  for (auto each = innermost_first.rbegin(); each != innermost_first.rend(); ++each)
+  for (auto each = innermost_first.rbegin(); each != innermost_first.rend(); ++each) {
+    if (each->file.ends_with("torch/distributed/c10d_logger.py")) continue;  // around every collective
     frames.push_back({.text = without_controls(fmt::format("{} ({}:{})", each->function, short_file(each->file), each->line)),
                       .is_library = !inspect::is_of_program(*each)});
+  }
   return frames;
 }
 
@@ -127,7 +129,9 @@ void print_tree(const std::string& thread, const std::vector<TreeStack>& stacks,
   const bool one_state =
       std::ranges::all_of(stacks, [&](const TreeStack& each) { return each.state == stacks.front().state; });
   fmt::print("{}, {}{}\n", paint(screen, Style::bold, ranks_of(stacks).words()), thread,
-             one_state && !stacks.front().state.empty() ? ": " + stacks.front().state : "");
+             one_state && !stacks.front().state.empty()
+                 ? ": " + inspect::said_of(stacks.front().state, stacks.size())
+                 : "");
   const std::vector<std::string> lines = stack_tree(stacks, screen, whole);
   const size_t shown = whole || lines.size() <= most ? lines.size() : most;
   for (size_t i = 0; i < shown; ++i) {

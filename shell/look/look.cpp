@@ -13,7 +13,6 @@
 #include "inspectors/findings/about.h"
 #include "inspectors/hang/words.h"
 #include "inspectors/remains/judge.h"
-#include "protocol/files.h"
 #include "shell/jobs/job_picture.h"
 #include "shell/jobs/rank_ends.h"
 #include "shell/jobs/stall.h"
@@ -111,21 +110,7 @@ std::vector<std::string> python_folders(const RunningJob& job) {
   return folders;
 }
 
-/// Says what a process needs to read others, which the kernel has refused.
-std::string how_to_be_allowed(const RankSet& refused) {
-  std::string words = fmt::format(
-      "the stacks of {} can't be read: the kernel refuses it (ptrace). Run lockstep look as the user of the job or as "
-      "root",
-      refused.words());
-  if (const std::string scope = protocol::read_file("/proc/sys/kernel/yama/ptrace_scope").value_or("0");
-      !scope.starts_with('0'))
-    words += fmt::format("; kernel.yama.ptrace_scope is {}, with 0 the same user may: sysctl kernel.yama.ptrace_scope=0",
-                         scope.substr(0, 1));
-  words += "; a container needs --cap-add=SYS_PTRACE (Kubernetes: securityContext.capabilities.add), and the look in it";
-  return words;
-}
-
-/// Whether it is part of c10d what a program calls, and the call ends when other ranks have made it as well.
+/// Returns the function of torch.distributed that the program has called; empty where it is in none.
 std::string call_of(const std::vector<inspect::EvidenceFrame>& frames) {
   const auto is_of_c10d = [](const inspect::EvidenceFrame& frame) {
     return frame.file.ends_with("torch/distributed/distributed_c10d.py") ||
@@ -278,7 +263,9 @@ Look look_at(const RunningJob& job, const LookOptions& options) {
                                      .origin = fmt::format("rank {}", rank.rank)});
     ++look.remains.files;
   }
-  if (!refused.empty()) look.problems.push_back(how_to_be_allowed(refused));
+  if (!refused.empty())
+    look.problems.push_back(fmt::format("the stacks of {} can't be read, since the kernel refuses it (ptrace). {}",
+                                        refused.words(), how_to_be_allowed()));
   if (!silent.empty())
     look.problems.push_back(fmt::format("{}: the kernel has not answered in time, {} may be stuck in a driver or a file "
                                         "system",

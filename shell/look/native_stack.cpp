@@ -261,7 +261,7 @@ NativeStack native_stack(int64_t pid, int64_t thread) {
     const Stopped stopped(thread);
     if (const auto registers = stopped.registers()) {
       addresses = process.addresses(thread, *registers, outermost);
-    } else if (addresses.empty()) {
+    } else {
       stack.refused = is_refusal(stopped.error());
       stack.problem = fmt::format("thread {} can't be stopped: {}", thread, std::strerror(stopped.error()));
     }

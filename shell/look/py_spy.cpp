@@ -26,7 +26,7 @@ Output output_of(const std::string& program, std::vector<std::string> arguments,
   Launch launch;
   launch.program = "/bin/sh";
   // Its errors go to a pipe of their own.
-  launch.arguments = {"-c", fmt::format("exec \"$0\" \"$@\" 2>&{}", errors.write.get()), program};
+  launch.arguments = {"-c", fmt::format("exec \"$0\" \"$@\" 2>/dev/fd/{}", errors.write.get()), program};
   launch.arguments.insert(launch.arguments.end(), arguments.begin(), arguments.end());
   launch.inherit = {errors.write.get()};
   launch.output = output.write.get();

@@ -104,10 +104,12 @@ std::vector<std::string> parts(const std::string& text) {
 std::string ask_process(int64_t pid) {
   const std::string folder = fmt::format("/proc/{}/", pid);
   json answer = {{"variables", json::object()}};
+  const auto environment = protocol::read_file(folder + "environ");
+  answer["refused"] = !environment && (errno == EACCES || errno == EPERM);
   const auto keep = [&](const std::string& name, const std::string& value) {
     if (std::ranges::find(kWanted, name) != kWanted.end()) answer["variables"][name] = value;
   };
-  for (const std::string& each : parts(protocol::read_file(folder + "environ").value_or("")))
+  for (const std::string& each : parts(environment.value_or("")))
     if (const size_t sign = each.find('='); sign != std::string::npos) keep(each.substr(0, sign), each.substr(sign + 1));
   std::error_code error;
   const bool python = fs::read_symlink(folder + "exe", error).filename().string().starts_with("python");
@@ -120,7 +122,7 @@ std::string ask_process(int64_t pid) {
   if (numbered || python) {
     const std::string maps = protocol::read_file(folder + "maps").value_or("");
     answer["torch"] = maps.find("/libtorch") != std::string::npos;
-    answer["nccl"] = maps.find("/libnccl") != std::string::npos;
+    answer["gpu"] = maps.find("/dev/nvidia") != std::string::npos;
     answer["command"] = parts(protocol::read_file(folder + "cmdline").value_or(""));
     answer["folder"] = fs::read_symlink(folder + "cwd", error).string();
     // Ranks that a script has started (torch.multiprocessing) have set their variables themselves.
@@ -146,7 +148,7 @@ Candidate candidate_of(const Process& process, const std::string& text) {
   RunningRank& rank = found.rank;
   rank.pid = process.pid;
   rank.variables = answer.at("variables").get<std::map<std::string, std::string>>();
-  rank.has_nccl = answer.value("nccl", false);
+  rank.uses_gpu = answer.value("gpu", false);
   rank.folder = answer.value("folder", "");
   found.has_torch = answer.value("torch", false);
   found.is_python = answer.at("python");
@@ -278,6 +280,16 @@ RunningJob numbered_here(std::vector<Candidate> candidates) {
 
 }  // namespace
 
+std::string how_to_be_allowed() {
+  std::string words = "Run lockstep look as the user of the job, or as root";
+  if (const std::string scope = protocol::read_file("/proc/sys/kernel/yama/ptrace_scope").value_or("0");
+      !scope.starts_with('0'))
+    words += fmt::format("; kernel.yama.ptrace_scope is {}, with 0 the same user may: sysctl kernel.yama.ptrace_scope=0",
+                         scope.substr(0, 1));
+  return words + "; in a container, it has to be started with --cap-add=SYS_PTRACE (Kubernetes: capabilities.add of the "
+                 "securityContext)";
+}
+
 RankSet RunningJob::present() const {
   RankSet found;
   for (const RunningRank& each : ranks) found.insert(each.rank);
@@ -292,8 +304,8 @@ std::vector<RunningJob> find_running_jobs(const std::vector<int64_t>& pids, std:
     const auto named = processes.find(pid);
     if (named == processes.end()) throw UsageError(fmt::format("there is no process {}", pid));
     if (named->second.user != ::geteuid() && ::geteuid() != 0)
-      throw UsageError(fmt::format("process {} is of {}: only {} and root can look at it", pid,
-                                   user_name(named->second.user), user_name(named->second.user)));
+      throw UsageError(fmt::format("process {} is of {}: its user and root can look at it", pid,
+                                   user_name(named->second.user)));
   }
   std::set<uid_t> users;
   for (const int64_t pid : pids) users.insert(processes.at(pid).user);
@@ -302,7 +314,9 @@ std::vector<RunningJob> find_running_jobs(const std::vector<int64_t>& pids, std:
   for (const auto& [pid, process] : processes)
     if (users.contains(process.user) && !process.has_ended && pid != ::getpid()) asked.push_back(pid);
   std::vector<Candidate> candidates, unnumbered;
+  size_t refused = 0;
   for (const auto& [pid, answer] : ask_in_copies(asked, limit, ask_process)) {
+    refused += json::parse(answer).value("refused", false);
     Candidate found = candidate_of(processes.at(pid), answer);
     (found.numbering ? candidates : unnumbered).push_back(std::move(found));
   }
@@ -319,6 +333,9 @@ std::vector<RunningJob> find_running_jobs(const std::vector<int64_t>& pids, std:
         });
     if (is_meant) jobs.push_back(job_of(processes, of_job));
   }
+  if (jobs.empty() && refused > 0)
+    throw UsageError(fmt::format("no rank was found, and the kernel refuses to show {} of the processes here. {}", refused,
+                                 how_to_be_allowed()));
   if (!jobs.empty() || pids.empty()) return jobs;
   std::erase_if(unnumbered, [&](const Candidate& each) {
     return !each.has_torch || std::ranges::none_of(pids, [&](int64_t pid) {

@@ -12,13 +12,16 @@
 
 namespace lockstep::shell {
 
+/// Says what a process needs to read others, where the kernel refuses it.
+std::string how_to_be_allowed();
+
 struct RunningRank {
   int rank = 0;
   int64_t pid = 0;
   int local_rank = -1;  // -1: unknown
   std::string script, folder;  // "train.py", and where it was started
   std::string python_folder;  // of its interpreter, as it was started: where its packages have their programs
-  bool has_nccl = false;
+  bool uses_gpu = false;
   std::map<std::string, std::string> variables;  // those that are asked for here
 };
 

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+
+#include "inspectors/hang/words.h"
 
 namespace lockstep::shell {
 namespace {
@@ -31,7 +32,7 @@ class Tree {
     const auto begin_branch = [&](const RankSet& ranks, const std::string& state) {
       --left;
       const char* const fork = screen_.unicode ? (left > 0 ? "├ " : "└ ") : "+ ";
-      line(indent, fork + paint(screen_, Style::bold, ranks.words()) + (state.empty() ? "" : ": " + state));
+      line(indent, fork + paint(screen_, Style::bold, ranks.words()) + (state.empty() ? "" : ": " + inspect::said_of(state, ranks.size())));
       return indent + (left == 0 ? "    " : screen_.unicode ? "│   " : "|   ");
     };
     for (const auto& [state, ranks] : states) begin_branch(ranks, state.empty() ? "here" : state);

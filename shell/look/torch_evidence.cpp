@@ -134,7 +134,7 @@ void add_error_files(const RunningJob& job, inspect::Remains& remains, std::vect
 }
 
 void add_ras(const RunningJob& job, inspect::Remains& remains, std::vector<std::string>& problems) {
-  const auto with_nccl = std::ranges::find_if(job.ranks, &RunningRank::has_nccl);
+  const auto with_nccl = std::ranges::find_if(job.ranks, &RunningRank::uses_gpu);
   if (with_nccl == job.ranks.end()) return;
   try {
     inspect::Evidence answer = inspect::ask_ras({.address = variable(*with_nccl, "NCCL_RAS_ADDR")});

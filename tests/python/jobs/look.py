@@ -1,0 +1,96 @@
+"""Jobs of look_test.py, which nobody watches: look.py CASE. Each rank prints READY and its process id before its case
+begins. Rank 5 is the one that is not where the others are."""
+
+import os
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+CASE = sys.argv[1]
+ODD = 5
+
+
+def train_step():
+    dist.all_reduce(torch.ones(4, 3))  # of a step
+
+
+def lock(rank):
+    if rank == ODD:
+        guard = threading.Lock()
+        guard.acquire()
+        guard.acquire()  # nobody lets go of it
+    train_step()
+
+
+def skipped(rank):
+    if rank != ODD:
+        train_step()
+    dist.barrier()  # behind the step
+
+
+class Blocked(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        threading.Event().wait()  # a worker of the loader
+        return index
+
+
+def loader(rank):
+    if rank == ODD:
+        for _ in torch.utils.data.DataLoader(Blocked(), num_workers=1, multiprocessing_context="fork"):  # no batch
+            pass
+    train_step()
+
+
+def gone(rank):
+    if rank == ODD:
+        os._exit(3)
+    dist.new_group()  # without rank 5
+
+
+def loop(rank):
+    count = 0
+    while rank == ODD:
+        count += 1  # without an end
+    train_step()
+
+
+def stopped(rank):
+    if rank == ODD:
+        os.kill(os.getpid(), 19)
+    train_step()
+
+
+def healthy(rank):
+    while True:
+        train_step()
+
+
+def bits(rank):
+    """Trains until the file exists that is named; then all ranks stop after the same step, and print their parameters."""
+    torch.manual_seed(1)
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2)))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    batches = torch.Generator().manual_seed(rank)
+    end = int(sys.argv[2])
+    for step in range(end):
+        optimizer.zero_grad()
+        net(torch.randn(4, 8, generator=batches)).square().mean().backward()
+        optimizer.step()
+        if step % 50 == 0 and rank == 0:
+            print("STEP", step, flush=True)
+    text = b"".join(each.detach().numpy().tobytes() for each in net.parameters()).hex()
+    sys.stdout.write(f"PARAMETERS {rank} {text}\n")
+
+
+dist.init_process_group("gloo")
+for _ in range(3):
+    train_step()
+sys.stdout.write(f"READY {os.getpid()}\n")
+sys.stdout.flush()
+globals()[CASE](dist.get_rank())
