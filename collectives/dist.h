@@ -33,7 +33,6 @@
 
 #include "collectives/backend/backend.h"
 #include "collectives/objects.h"
-#include "collectives/rank_argument.h"
 #include "collectives/work.h"
 #include "protocol/dist_error.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/rank_argument.h"
+#include "collectives/work.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::dist {

@@ -2,7 +2,7 @@
 #pragma once
 #include <utility>
 
-#include "ddp/hooks/comm_hook.h"
+#include "ddp/hooks/comm_hooks.h"
 
 namespace lockstep::ddp::detail {
 

@@ -8,7 +8,7 @@
 #include "ddp/state.h"
 #include "ddp/sync_batch_norm.h"
 #include "ddp/wrappers.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp::detail {
 

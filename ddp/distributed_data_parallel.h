@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "ddp/distributed_module.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp {
 

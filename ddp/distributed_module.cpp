@@ -4,10 +4,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "ddp/join.h"
 #include "ddp/state.h"
 #include "ddp/sync_batch_norm.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp {
 namespace {

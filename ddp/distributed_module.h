@@ -2,20 +2,18 @@
 // that take any wrapped module (join, a trainer) take it. A value of it is a handle: copies share one wrapped module.
 #pragma once
 #include <torch/torch.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
-
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
 #include <type_traits>
 #include <vector>
 
-#include "ddp/bucket.h"
-#include "ddp/hooks/comm_hook.h"
+#include "ddp/hooks/comm_hooks.h"
 #include "ddp/options.h"
 #include "ddp/tensor_tree.h"
 
@@ -219,4 +217,12 @@ auto forward_through(const DistributedModule& net, Call&& call, A&&... inputs) {
 }
 
 }  // namespace detail
+
+/// Does what DistributedModule::join does for several wrapped modules over one group that are trained in one loop, one
+/// after the other: forward and backward of the first, then of the second. Ranks that are out of data answer in that
+/// order. Collective. Throws ArgumentError without modules, with several groups, or for modules whose collectives no
+/// rank could answer; StateError for a forward out of turn.
+void join(const std::vector<DistributedModule>& nets, const std::function<void()>& training_loop,
+          const JoinOptions& options = {});
+
 }  // namespace lockstep::ddp

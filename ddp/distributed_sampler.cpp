@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "collectives/dist.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp {
 

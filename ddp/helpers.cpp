@@ -3,7 +3,7 @@
 #include <string>
 
 #include "collectives/dist.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp {
 namespace {

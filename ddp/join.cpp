@@ -1,11 +1,11 @@
-#include "ddp/join.h"
+#include "ddp/distributed_module.h"
 
 #include <cmath>
 #include <string>
 
 #include "ddp/state.h"
 #include "ddp/sync_batch_norm.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ddp/state.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp::detail {
 

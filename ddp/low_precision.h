@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ddp/accumulators.h"
-#include "ddp/hooks/comm_hook.h"
+#include "ddp/hooks/comm_hooks.h"
 #include "ddp/options.h"
 
 namespace lockstep::ddp::detail {

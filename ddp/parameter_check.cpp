@@ -4,7 +4,7 @@
 #include <map>
 #include <sstream>
 
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::ddp::detail {

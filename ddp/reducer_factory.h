@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp::detail {
 

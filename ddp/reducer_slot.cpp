@@ -9,7 +9,7 @@
 
 #include "ddp/reducer_factory.h"
 #include "ddp/sync_batch_norm.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp::detail {
 namespace {

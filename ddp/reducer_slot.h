@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp/bucket.h"
-#include "ddp/hooks/comm_hook.h"
+#include "ddp/hooks/comm_hooks.h"
 #include "ddp/options.h"
 #include "ddp/readable_reducer.h"
 #include "ddp/replica.h"

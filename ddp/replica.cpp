@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "ddp/comma_list.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp::detail {
 namespace {

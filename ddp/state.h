@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "ddp/accumulators.h"
-#include "ddp/bucket.h"
 #include "ddp/buffer_sync.h"
-#include "ddp/hooks/comm_hook.h"
+#include "ddp/hooks/comm_hooks.h"
 #include "ddp/join_state.h"
 #include "ddp/options.h"
 #include "ddp/reducer_slot.h"

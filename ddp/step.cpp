@@ -11,7 +11,7 @@
 #include "ddp/sink.h"
 #include "ddp/state.h"
 #include "ddp/wrappers.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp::detail {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp::detail {
 namespace {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "ddp/hooks/default_group.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp {
 namespace {

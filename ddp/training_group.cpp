@@ -6,7 +6,7 @@
 #include "collectives/dist.h"
 #include "ddp/hooks/comm_hooks.h"
 #include "ddp/hooks/default_group.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp::detail {
 namespace {

@@ -1,4 +1,22 @@
 // lockstep::inspect answers questions about a run on several ranks: whether replicas, gradients and data agree, where a
 // NaN comes from, where time and memory go. docs/inspectors.md describes it.
 #pragma once
-#include "inspectors/inspect.h"
+#include "inspectors/data/data.h"
+#include "inspectors/diagnose/diagnose.h"
+#include "inspectors/exchange/report.h"
+#include "inspectors/fingerprint/fingerprint.h"
+#include "inspectors/grads/grads.h"
+#include "inspectors/grads/watch.h"
+#include "inspectors/hang/hang.h"
+#include "inspectors/kept.h"
+#include "inspectors/lockstep/lockstep.h"
+#include "inspectors/memory/memory.h"
+#include "inspectors/nan/nan.h"
+#include "inspectors/ranks/ranks.h"
+#include "inspectors/subject/saved_state.h"
+#include "inspectors/timing/buckets.h"
+#include "inspectors/timing/time_sync.h"
+#include "inspectors/timing/timeline.h"
+#include "inspectors/verify/saved_replica.h"
+#include "inspectors/verify/verify.h"
+#include "inspectors/verify/watch.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "inspectors/verify/verify_files.h"
+#include "inspectors/verify/verify.h"
 #include "protocol/descriptor.h"
 #include "protocol/dist_error.h"
 

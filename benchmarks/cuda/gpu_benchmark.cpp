@@ -37,7 +37,7 @@
 #include "benchmarks/inspectors/plain_sum.h"
 #include "inspectors/device/functions.h"
 #include "inspectors/fingerprint/fingerprint.h"
-#include "inspectors/inspect.h"
+#include "lockstep/inspect.h"
 
 using namespace lockstep;
 

@@ -26,7 +26,7 @@
 
 #include "benchmarks/ddp/models.h"
 #include "collectives/dist.h"
-#include "ddp/ddp.h"
+#include "lockstep/ddp.h"
 
 namespace {
 

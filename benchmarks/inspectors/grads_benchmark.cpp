@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "inspectors/inspect.h"
+#include "lockstep/inspect.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include <random>
 
 #include "benchmarks/inspectors/ranks_in_turns.h"
-#include "inspectors/inspect.h"
+#include "lockstep/inspect.h"
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "benchmarks/ddp/models.h"
-#include "inspectors/inspect.h"
+#include "lockstep/inspect.h"
 
 namespace {
 

@@ -18,7 +18,7 @@
 #include "benchmarks/inspectors/ranks_in_turns.h"
 #include "collectives/dist.h"
 #include "inspectors/fingerprint/fingerprint.h"
-#include "inspectors/inspect.h"
+#include "lockstep/inspect.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 #include "ddp/hooks/default_group.h"
 
 #include "collectives/dist.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp {
 

@@ -5,7 +5,7 @@
 
 #include "collectives/dist.h"
 #include "ddp/hooks/comm_hooks.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp {
 

@@ -15,7 +15,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddp/hooks/comm_hook.h"
+#include "ddp/hooks/comm_hooks.h"
 
 namespace lockstep::ddp {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddp/hooks/comm_hooks.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::ddp {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 #include <memory>
 
-#include "ddp/hooks/comm_hook.h"
+#include "ddp/hooks/comm_hooks.h"
 
 namespace lockstep::ddp {
 

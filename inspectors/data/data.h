@@ -15,8 +15,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "inspectors/data/shares.h"
-#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 
 namespace lockstep::inspect {
@@ -34,6 +32,15 @@ struct SampleOrder {
   std::optional<int64_t> worker_seed;  // with which a loader's worker processes begin the epoch, if it has any
   /// Returns the order of another epoch, for a sampler with set_epoch. Draws no random numbers.
   std::function<std::vector<int64_t>(int64_t epoch)> of_epoch;
+};
+
+struct DataNumbers {
+  std::vector<int64_t> samples;  // that each rank reads, by rank index
+  std::vector<int64_t> batches;  // of each rank; empty if they are not known
+  int64_t distinct = 0;  // samples over all ranks
+  int64_t shared = 0;  // samples that more than one rank reads
+  int64_t padding = 0;  // reads that a distributed sampler repeats so that all ranks have the same number
+  std::optional<int64_t> omitted;  // samples of the dataset that no rank reads; unset if its size is not known
 };
 
 struct DataReport : Report, DataNumbers {};

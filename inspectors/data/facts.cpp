@@ -1,4 +1,4 @@
-#include "inspectors/data/facts.h"
+#include "inspectors/data/shares.h"
 
 #include <nlohmann/json.hpp>
 

@@ -2,7 +2,6 @@
 #pragma once
 #include <vector>
 
-#include "inspectors/data/facts.h"
 #include "inspectors/data/shares.h"
 #include "inspectors/findings/about.h"
 

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "inspectors/data/facts.h"
 #include "inspectors/data/shares.h"
 #include "inspectors/findings/about.h"
 #include "inspectors/findings/majority.h"

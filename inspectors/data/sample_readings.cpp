@@ -1,4 +1,4 @@
-#include "inspectors/data/sample_readings.h"
+#include "inspectors/data/shares.h"
 
 #include <algorithm>
 

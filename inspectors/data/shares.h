@@ -1,23 +1,57 @@
 // Says how ranks divide the samples: what follows from the orders of all ranks before anything is judged. Pure.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <vector>
 
-#include "inspectors/data/facts.h"
-#include "inspectors/data/sample_readings.h"
+#include "inspectors/data/data.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::inspect {
 
-struct DataNumbers {
-  std::vector<int64_t> samples;  // that each rank reads, by rank index
-  std::vector<int64_t> batches;  // of each rank; empty if they are not known
-  int64_t distinct = 0;  // samples over all ranks
-  int64_t shared = 0;  // samples that more than one rank reads
-  int64_t padding = 0;  // reads that a distributed sampler repeats so that all ranks have the same number
-  std::optional<int64_t> omitted;  // samples of the dataset that no rank reads; unset if its size is not known
+/// What ranks exchange about their shares of the data, besides the indices.
+struct DataFacts {
+  std::optional<int64_t> repeated_epoch;  // the order is proven to be that of this earlier epoch
+  bool repeats_last_call = false;  // the order is that of the last call, which may have been for the same epoch
+  bool has_batches = false;  // SampleOrder
+  std::optional<int64_t> size, batch_size, epoch;  // DataOptions
+  std::optional<int64_t> reported_epoch;  // SampleOrder
+  bool join = false;  // DataOptions
+  std::optional<int64_t> worker_seed;  // SampleOrder
 };
+
+void to_json(nlohmann::json& json, const DataFacts& facts);
+void from_json(const nlohmann::json& json, DataFacts& facts);
+
+/// The orders of all ranks, by rank index.
+struct SampleOrders {
+  std::vector<std::vector<int64_t>> samples;
+  std::vector<std::vector<int64_t>> batches;  // their sizes; empty if they are not known
+};
+
+/// Is one more than messages list, so that they can show that there are others.
+inline constexpr size_t kFirstOmitted = 6;
+
+struct Readings {
+  int64_t distinct = 0, in_range = 0;
+  int64_t repeated_reads = 0;  // all reads of a sample but the first
+  std::vector<int64_t> shared;  // samples of more than one rank
+  RankSet sharers;  // their ranks
+  RankSet repeaters;  // ranks that read a sample more than once
+  int64_t repeats = 0;  // of these
+  std::vector<int64_t> omitted;  // the first ones, at most kFirstOmitted
+  int64_t omitted_count = 0;
+  std::vector<int64_t> outside;  // indices beyond the dataset
+  RankSet outsiders;  // their ranks
+};
+
+/// `size` is that of the dataset, if it is known.
+Readings read(const SampleOrders& orders, const RankSet& ranks, std::optional<int64_t> size);
+
+/// Returns sets of ranks that read the same samples in the same order.
+std::vector<RankSet> same_order(const SampleOrders& orders, const RankSet& ranks);
 
 struct Shares {
   DataNumbers numbers;

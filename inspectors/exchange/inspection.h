@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "inspectors/exchange/exchange.h"
-#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/findings/about.h"
 

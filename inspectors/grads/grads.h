@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 
-#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/subject/gradients.h"
 #include "protocol/rank_set.h"

@@ -13,7 +13,6 @@
 #include <string>
 #include <type_traits>
 
-#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/subject/saved_state.h"
 #include "inspectors/trace/step_state.h"

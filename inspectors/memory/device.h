@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "inspectors/memory/facts.h"
+#include "inspectors/memory/memory.h"
 
 namespace lockstep::inspect {
 

@@ -1,4 +1,4 @@
-#include "inspectors/memory/facts.h"
+#include "inspectors/memory/memory.h"
 
 #include <nlohmann/json.hpp>
 

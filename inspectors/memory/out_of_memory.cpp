@@ -1,4 +1,4 @@
-#include "inspectors/memory/out_of_memory.h"
+#include "inspectors/memory/memory.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

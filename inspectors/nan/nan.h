@@ -16,7 +16,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/subject/saved_state.h"
 #include "inspectors/trace/step_state.h"

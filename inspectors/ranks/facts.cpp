@@ -1,4 +1,4 @@
-#include "inspectors/ranks/facts.h"
+#include "inspectors/ranks/ranks.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "inspectors/findings/about.h"
-#include "inspectors/ranks/facts.h"
+#include "inspectors/ranks/ranks.h"
 
 namespace lockstep::inspect {
 

@@ -1,4 +1,4 @@
-#include "inspectors/timing/buckets_facts.h"
+#include "inspectors/timing/buckets.h"
 
 #include <nlohmann/json.hpp>
 

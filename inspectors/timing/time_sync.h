@@ -6,11 +6,11 @@
 //   std::cout << inspect::time_sync(step, net, optimizer);             // on every rank; the state is restored
 #pragma once
 #include <torch/torch.h>
-
 #include <concepts>
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -18,13 +18,31 @@
 #include <utility>
 #include <vector>
 
-#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/subject/saved_state.h"
-#include "inspectors/timing/time_sync_facts.h"
-#include "inspectors/trace/step_reductions.h"
+#include "inspectors/trace/steps.h"
 
 namespace lockstep::inspect {
+
+/// Has the median and the quartiles, in seconds.
+struct Spread {
+  double median = 0, low = 0, high = 0;
+};
+
+struct StepTimes {
+  int rank = 0;
+  Spread synchronised, unsynchronised;
+  /// Times of the step without synchronisation: before, during and after backward.
+  double forward = 0, backward = 0, rest = 0;
+};
+
+struct TimeSyncFacts {
+  StepTimes times;
+  std::optional<Spread> reduction;  // the step's reductions without other work; unset if they are not known
+};
+
+void to_json(nlohmann::json& json, const TimeSyncFacts& facts);
+void from_json(const nlohmann::json& json, TimeSyncFacts& facts);
 
 struct TimeSyncOptions : InspectOptionsOf<TimeSyncOptions> {
   /// The default name is "step". The ranks are those that the step reduces over; no others can be chosen.

@@ -1,4 +1,4 @@
-#include "inspectors/timing/time_sync_facts.h"
+#include "inspectors/timing/time_sync.h"
 
 #include <nlohmann/json.hpp>
 

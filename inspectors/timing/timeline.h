@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 
-#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 
 namespace lockstep::inspect {

@@ -6,18 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "collectives/dist.h"
+#include "inspectors/trace/steps.h"
 
 namespace lockstep::inspect {
-
-/// The process group that a step reduces over, as the log of the program has it.
-struct StepGroup {
-  dist::Group handle;  // null: there is none
-  std::string name;
-  std::vector<int> ranks;  // of the default group, by group rank
-};
-/// Returns a group of dist::, the default group for null; without a name where dist:: is not initialised.
-StepGroup group_of_dist(const dist::Group& group);
 
 struct StepReduction {
   std::string op, dtype;

@@ -1,8 +1,12 @@
 // Counts the steps of a training loop that has no wrapper to count them: inspect::step(optimizer).
 #pragma once
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
+
+#include "collectives/dist.h"
 
 namespace lockstep::inspect {
 
@@ -34,5 +38,14 @@ auto step(Optimizer& optimizer, Arguments&&... arguments) {
     return loss;
   }
 }
+
+/// The process group that a step reduces over, as the log of the program has it.
+struct StepGroup {
+  dist::Group handle;  // null: there is none
+  std::string name;
+  std::vector<int> ranks;  // of the default group, by group rank
+};
+/// Returns a group of dist::, the default group for null; without a name where dist:: is not initialised.
+StepGroup group_of_dist(const dist::Group& group);
 
 }  // namespace lockstep::inspect

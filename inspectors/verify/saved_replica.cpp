@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "inspectors/pickle/python_pickle.h"
+#include "inspectors/pickle/reading_limit.h"
 #include "inspectors/verify/checkpoint_folder.h"
 #include "inspectors/verify/checkpoint_metadata.h"
 #include "inspectors/verify/mapped_file.h"
@@ -243,6 +244,11 @@ SavedReplica saved_replica(const std::string& path, ReadingLimit& limit) {
   }
   if (replica.items.empty()) throw dist::ArgumentError(fmt::format("'{}' has no tensors", path));
   return replica;
+}
+
+SavedReplica saved_replica(const std::string& path) {
+  ReadingLimit limit;
+  return saved_replica(path, limit);
 }
 
 }  // namespace lockstep::inspect

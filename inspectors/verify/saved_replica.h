@@ -3,10 +3,11 @@
 #pragma once
 #include <string>
 
-#include "inspectors/pickle/reading_limit.h"
 #include "inspectors/subject/subject.h"
 
 namespace lockstep::inspect {
+
+class ReadingLimit;
 
 enum class SavedFormat {
   python,  // torch.save
@@ -26,9 +27,6 @@ struct SavedReplica : Subject {
 /// they repeat of these more than a few times, is taken from `limit`. Throws dist::ArgumentError, with the name of the
 /// file, if it can't be read, and if that is more than is left.
 SavedReplica saved_replica(const std::string& path, ReadingLimit& limit);
-inline SavedReplica saved_replica(const std::string& path) {
-  ReadingLimit limit;
-  return saved_replica(path, limit);
-}
+SavedReplica saved_replica(const std::string& path);
 
 }  // namespace lockstep::inspect

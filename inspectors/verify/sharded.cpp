@@ -1,4 +1,4 @@
-#include "inspectors/verify/sharded.h"
+#include "inspectors/verify/verify.h"
 
 #include <fmt/format.h>
 

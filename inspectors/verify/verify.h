@@ -7,8 +7,8 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 #include "inspectors/subject/subject.h"
 #include "protocol/rank_set.h"
@@ -55,5 +55,39 @@ Report verify(const T& object, std::string name) {
 /// messages call them in place of "rank 2", by rank. Local.
 Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options,
                    const std::vector<std::string>& names = {});
+
+/// Describes what the calling rank has of a divided tensor.
+struct Part {
+  Item item;
+  /// How the tensor is divided, and which part this is. Ranks whose parts have the same name and place should have them
+  /// alike.
+  std::string place;
+  RankSet mesh;  // the ranks among which the tensor is divided and replicated: what one gradient reduction covers
+};
+
+/// An object whose parts are divided among the ranks (FullyShardedDataParallel, DTensor):
+///   ShardedSubject subject{.common = …, .parts = {{.item = …, .place = "Shard(0), part 1 of 2", .mesh = {0, 1}}}};
+struct ShardedSubject {
+  /// What should be equal on all ranks: parameters that are not divided, and of those that are how they are divided, as
+  /// values.
+  Subject common;
+  std::vector<Part> parts;
+  int64_t elsewhere = 0;  // divided tensors whose mesh does not have the calling rank
+};
+
+/// Compares what should be equal among the ranks where it should be, and searches a part that one rank has for itself
+/// for NaN and Inf; the `ok` says what was not compared. Collective over the options' ranks; as verify_subject. Ranks that have a part alike are found by its name and place,
+/// also if no mesh has them all.
+Report verify_sharded(const ShardedSubject& subject, const VerifyOptions& options);
+
+/// Compares saved replicas (saved_replica.h); the first path is rank 0 in `ranks` of findings, and messages name the
+/// files. Files of one kind are compared in everything that they hold. Files of different kinds, such as a complete
+/// model and a state dict, are compared in the tensors that both have; names are compared without what a wrapper or a
+/// dictionary puts before them (`module.`, `model.`), and findings say what was left out. Local. Throws
+/// dist::ArgumentError for less than two paths and for files that can't be read.
+Report verify_files(const std::vector<std::string>& paths, const VerifyOptions& options = {});
+
+/// Returns what messages call these paths: their last parts if these are different, the paths otherwise.
+std::vector<std::string> short_names(const std::vector<std::string>& paths);
 
 }  // namespace lockstep::inspect

@@ -1,4 +1,5 @@
-#include "inspectors/verify/verify_files.h"
+#include "inspectors/pickle/reading_limit.h"
+#include "inspectors/verify/verify.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

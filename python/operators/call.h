@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "inspectors/exchange/options.h"
 #include "inspectors/exchange/report.h"
 
 namespace lockstep::python {

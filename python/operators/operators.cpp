@@ -7,8 +7,8 @@
 
 #include "collectives/watch/spelling.h"
 #include "inspectors/exchange/participants.h"
-#include "inspectors/inspect.h"
 #include "inspectors/trace/program_log.h"
+#include "lockstep/inspect.h"
 #include "protocol/version.h"
 #include "protocol/worker_messages.h"
 #include "python/agent/agent.h"

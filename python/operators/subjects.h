@@ -6,7 +6,7 @@
 #include "inspectors/subject/saved_state.h"
 #include "inspectors/subject/subject.h"
 #include "inspectors/trace/tensor_names.h"
-#include "inspectors/verify/sharded.h"
+#include "inspectors/verify/verify.h"
 #include "python/operators/call.h"
 
 namespace lockstep::python {

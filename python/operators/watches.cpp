@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "inspectors/inspect.h"
+#include "lockstep/inspect.h"
 #include "python/operators/inspect_with.h"
 #include "python/operators/subjects.h"
 

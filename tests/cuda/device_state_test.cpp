@@ -10,7 +10,7 @@
 #include "inspectors/device/state.h"
 #include "inspectors/gpus/gpus.h"
 #include "inspectors/memory/device.h"
-#include "inspectors/memory/out_of_memory.h"
+#include "inspectors/memory/memory.h"
 
 namespace lockstep::cuda {
 namespace {

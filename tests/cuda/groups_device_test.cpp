@@ -19,7 +19,7 @@
 #include "collectives/session_group.h"
 #include "collectives/transport/backend_factory.h"
 #include "collectives/watch/device_queries.h"
-#include "ddp/ddp.h"
+#include "lockstep/ddp.h"
 #include "tests/collectives/stuck_ranks.h"
 #include "tests/cuda/spin.h"
 #include "tests/support/spawn_ranks.h"

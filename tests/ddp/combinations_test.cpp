@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "ddp/distributed_data_parallel.h"
+#include "ddp/distributed_module.h"
 #include "ddp/hooks/comm_hooks.h"
-#include "ddp/join.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/dist.h"
-#include "ddp/ddp.h"
+#include "lockstep/ddp.h"
 #include "tests/ddp/models.h"
 #include "tests/support/fake_device/fake_device.h"
 #include "tests/support/spawn_ranks.h"

@@ -6,7 +6,7 @@
 
 #include "collectives/transport/libtorch_version.h"
 #include "ddp/distributed_data_parallel.h"
-#include "ddp/join.h"
+#include "ddp/distributed_module.h"
 #include "ddp/sync_batch_norm.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"

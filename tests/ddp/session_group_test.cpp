@@ -7,7 +7,7 @@
 
 #include "collectives/dist.h"
 #include "collectives/session_group.h"
-#include "ddp/ddp.h"
+#include "lockstep/ddp.h"
 #include "tests/ddp/models.h"
 #include "tests/ddp/ranks.h"
 #include "tests/support/spawn_ranks.h"

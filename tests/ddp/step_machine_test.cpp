@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ddp/step_counter.h"
-#include "protocol/ddp_error.h"
+#include "protocol/error.h"
 
 namespace lockstep::test {
 namespace {

@@ -5,12 +5,11 @@
 
 #include <sstream>
 
-#include "ddp/ddp.h"
 #include "inspectors/device/state.h"
 #include "inspectors/gpus/gpus.h"
 #include "inspectors/memory/device.h"
 #include "inspectors/memory/memory.h"
-#include "inspectors/memory/out_of_memory.h"
+#include "lockstep/ddp.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {

@@ -9,9 +9,9 @@
 #include <functional>
 #include <optional>
 
-#include "ddp/ddp.h"
 #include "inspectors/device/late_flag.h"
 #include "inspectors/nan/nan.h"
+#include "lockstep/ddp.h"
 #include "tests/inspectors/nan_fixture.h"
 #include "tests/inspectors/reports.h"
 #include "tests/support/fake_device/fake_device.h"

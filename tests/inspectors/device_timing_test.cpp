@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "ddp/ddp.h"
 #include "inspectors/timing/buckets.h"
 #include "inspectors/timing/time_sync.h"
 #include "inspectors/timing/timeline.h"
+#include "lockstep/ddp.h"
 #include "tests/ddp/models.h"
 #include "tests/support/fake_device/fake_device.h"
 #include "tests/support/spawn_ranks.h"

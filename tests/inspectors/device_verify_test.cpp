@@ -7,9 +7,9 @@
 #include <chrono>
 
 #include "collectives/session_group.h"
-#include "ddp/ddp.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/verify/watch.h"
+#include "lockstep/ddp.h"
 #include "tests/inspectors/reports.h"
 #include "tests/support/fake_device/fake_device.h"
 #include "tests/support/spawn_ranks.h"

@@ -1,6 +1,6 @@
 // diagnose: which checks apply to which object, and what comes first.
 #include "inspectors/diagnose/diagnose.h"
-#include "ddp/ddp.h"
+#include "lockstep/ddp.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

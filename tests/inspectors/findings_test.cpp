@@ -6,10 +6,10 @@
 #include "inspectors/data/findings.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/lockstep/findings.h"
-#include "inspectors/memory/facts.h"
+#include "inspectors/memory/memory.h"
 #include "inspectors/nan/findings.h"
 #include "inspectors/ranks/findings.h"
-#include "inspectors/timing/buckets_facts.h"
+#include "inspectors/timing/buckets.h"
 #include "inspectors/timing/time_sync_findings.h"
 #include "inspectors/verify/facts.h"
 

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "ddp/ddp.h"
 #include "inspectors/grads/grads.h"
 #include "inspectors/grads/watch.h"
+#include "lockstep/ddp.h"
 #include "tests/inspectors/gradients.h"
 #include "tests/inspectors/reports.h"
 #include "tests/support/spawn_ranks.h"

@@ -5,9 +5,9 @@
 
 #include <optional>
 
-#include "ddp/ddp.h"
 #include "inspectors/grads/grads.h"
 #include "inspectors/grads/watch.h"
+#include "lockstep/ddp.h"
 #include "tests/inspectors/gradients.h"
 #include "tests/inspectors/reports.h"
 #include "tests/support/spawn_ranks.h"

@@ -4,9 +4,9 @@
 
 #include <optional>
 
-#include "ddp/ddp.h"
 #include "inspectors/grads/grads.h"
 #include "inspectors/grads/watch.h"
+#include "lockstep/ddp.h"
 #include "tests/inspectors/gradients.h"
 #include "tests/support/spawn_ranks.h"
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddp/ddp.h"
-#include "inspectors/inspect.h"
+#include "lockstep/ddp.h"
+#include "lockstep/inspect.h"
 #include "tests/ddp/models.h"
 #include "tests/support/spawn_ranks.h"
 

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "inspectors/inspect.h"
+#include "lockstep/inspect.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {

@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "collectives/dist.h"
-#include "ddp/ddp.h"
 #include "inspectors/lockstep/lockstep.h"
+#include "lockstep/ddp.h"
 #include "tests/inspectors/lockstep_steps.h"
 #include "tests/support/spawn_ranks.h"
 

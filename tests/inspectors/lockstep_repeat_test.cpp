@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "ddp/ddp.h"
 #include "inspectors/lockstep/lockstep.h"
+#include "lockstep/ddp.h"
 #include "tests/inspectors/lockstep_steps.h"
 #include "tests/inspectors/reports.h"
 #include "tests/support/spawn_ranks.h"

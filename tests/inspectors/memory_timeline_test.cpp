@@ -9,11 +9,11 @@
 #include <sstream>
 
 #include "collectives/session_group.h"
-#include "ddp/ddp.h"
 #include "inspectors/exchange/clock_offset.h"
 #include "inspectors/memory/memory.h"
 #include "inspectors/timing/timeline.h"
 #include "inspectors/verify/watch.h"
+#include "lockstep/ddp.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace lockstep::inspect {

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "ddp/ddp.h"
 #include "inspectors/nan/nan.h"
+#include "lockstep/ddp.h"
 #include "tests/inspectors/nan_fixture.h"
 #include "tests/inspectors/reports.h"
 #include "tests/support/spawn_ranks.h"

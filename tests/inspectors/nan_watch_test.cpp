@@ -7,9 +7,9 @@
 #include <mutex>
 #include <vector>
 
-#include "ddp/ddp.h"
 #include "inspectors/nan/nan.h"
 #include "inspectors/trace/tensor_names.h"
+#include "lockstep/ddp.h"
 #include "tests/inspectors/nan_fixture.h"
 #include "tests/inspectors/reports.h"
 #include "tests/support/spawn_ranks.h"

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 
+#include "inspectors/pickle/reading_limit.h"
 #include "inspectors/verify/saved_replica.h"
 #include "protocol/dist_error.h"
 

@@ -1,6 +1,6 @@
 // Saved replicas: LibTorch's files and Python's are compared as ranks are, and files that are neither are told why.
 #include "inspectors/verify/saved_replica.h"
-#include "inspectors/verify/verify_files.h"
+#include "inspectors/verify/verify.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

@@ -11,7 +11,7 @@
 
 #include "inspectors/pickle/python_pickle.h"
 #include "inspectors/verify/saved_replica.h"
-#include "inspectors/verify/verify_files.h"
+#include "inspectors/verify/verify.h"
 #include "inspectors/verify/zip_archives.h"
 #include "protocol/dist_error.h"
 #include "tests/inspectors/reports.h"

@@ -6,7 +6,7 @@
 
 #include <sstream>
 
-#include "ddp/ddp.h"
+#include "lockstep/ddp.h"
 #include "tests/ddp/models.h"
 #include "tests/support/spawn_ranks.h"
 

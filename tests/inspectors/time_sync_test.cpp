@@ -6,10 +6,10 @@
 
 #include <sstream>
 
-#include "ddp/ddp.h"
 #include "inspectors/timing/buckets.h"
 #include "inspectors/trace/step_reductions.h"
 #include "inspectors/verify/watch.h"
+#include "lockstep/ddp.h"
 #include "tests/ddp/models.h"
 #include "tests/support/spawn_ranks.h"
 

@@ -1,5 +1,5 @@
 // Saved replicas in different formats: what is compared, what is left out, and that it is said.
-#include "inspectors/verify/verify_files.h"
+#include "inspectors/verify/verify.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "ddp/ddp.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/verify/verify.h"
+#include "lockstep/ddp.h"
 #include "tests/inspectors/replicas.h"
 #include "tests/inspectors/reports.h"
 #include "tests/support/spawn_ranks.h"

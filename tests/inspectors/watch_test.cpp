@@ -7,7 +7,7 @@
 #include <future>
 #include <optional>
 
-#include "ddp/ddp.h"
+#include "lockstep/ddp.h"
 #include "tests/inspectors/replicas.h"
 #include "tests/inspectors/reports.h"
 #include "tests/support/spawn_ranks.h"

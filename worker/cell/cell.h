@@ -17,13 +17,12 @@
 #include <vector>
 
 #include "collectives/dist.h"
-#include "ddp/ddp.h"
-#include "inspectors/inspect.h"
+#include "lockstep/ddp.h"
+#include "lockstep/inspect.h"
 #include "protocol/cell_abi.h"
 #include "worker/cell/plot.h"
 #include "worker/cell/progress.h"
 #include "worker/cell/show.h"
-#include "worker/cell/show_options.h"
 
 namespace dist = lockstep::dist;
 namespace ddp = lockstep::ddp;
@@ -104,7 +103,7 @@ struct Show {
 inline constexpr lockstep::detail::Show show;
 
 /// show::options({.precision = 2, .threshold = 100}): how tensors are written, as torch.set_printoptions
-/// (worker/cell/show_options.h). Of this rank.
+/// (worker/cell/show.h). Of this rank.
 ///
 /// show::plot({{"loss", losses}}): a chart (worker/cell/plot.h).
 struct show {

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "collectives/log/collective_op.h"
-#include "worker/cell/show_options.h"
+#include "worker/cell/show.h"
 #include "worker/cell/show_text.h"
 #include "worker/cell/values.h"
 
