@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "ddp/accumulators.h"
 #include "ddp/options.h"
+#include "ddp/step/accumulators.h"
 #include "ddp/training_group.h"
 
 namespace lockstep::ddp::detail {

@@ -40,7 +40,7 @@ class DistributedDataParallel : public DistributedModule {
   DistributedDataParallel& operator=(const DistributedDataParallel&) = default;
 
   /// Calls the module's forward, with its arguments and its result. Output tensors are found in optionals, tuples,
-  /// vectors, maps, variants and structs with a function tensors_of (ddp/tensor_tree.h).
+  /// vectors, maps, variants and structs with a function tensors_of (ddp/step/tensor_tree.h).
   template <class... A>
   auto forward(A&&... inputs) const {
     return detail::forward_through(

@@ -15,7 +15,7 @@
 
 #include "ddp/hooks/comm_hooks.h"
 #include "ddp/options.h"
-#include "ddp/tensor_tree.h"
+#include "ddp/step/tensor_tree.h"
 
 namespace c10d {
 class Reducer;  // complete in <torch/csrc/distributed/c10d/reducer.hpp>

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "ddp/distributed_module.h"
-#include "ddp/step_marks.h"
+#include "ddp/step/step_marks.h"
 
 namespace lockstep::ddp {
 

@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ddp/accumulators.h"
 #include "ddp/hooks/comm_hooks.h"
 #include "ddp/options.h"
+#include "ddp/step/accumulators.h"
 
 namespace lockstep::ddp::detail {
 

@@ -11,17 +11,17 @@
 #include <string>
 #include <vector>
 
-#include "ddp/accumulators.h"
-#include "ddp/buffer_sync.h"
 #include "ddp/hooks/comm_hooks.h"
-#include "ddp/join_state.h"
 #include "ddp/options.h"
 #include "ddp/reducer_slot.h"
 #include "ddp/replica.h"
-#include "ddp/step_counter.h"
-#include "ddp/step_machine.h"
-#include "ddp/step_marks.h"
-#include "ddp/tensor_tree.h"
+#include "ddp/step/accumulators.h"
+#include "ddp/step/buffer_sync.h"
+#include "ddp/step/join_state.h"
+#include "ddp/step/step_counter.h"
+#include "ddp/step/step_machine.h"
+#include "ddp/step/step_marks.h"
+#include "ddp/step/tensor_tree.h"
 #include "ddp/training_group.h"
 
 namespace lockstep::ddp::detail {

@@ -8,8 +8,8 @@
 #include "ddp/comma_list.h"
 #include "ddp/delayed_all_reduce.h"
 #include "ddp/low_precision.h"
-#include "ddp/sink.h"
 #include "ddp/state.h"
+#include "ddp/step/sink.h"
 #include "ddp/wrappers.h"
 #include "protocol/error.h"
 
@@ -223,7 +223,7 @@ std::string State::unannounced_text(size_t parameter) const {
     return where +
            ", while find_unused_parameters counts every parameter as unused, because forward returned no tensor with a "
            "gradient function to search from. If it returns its tensors in a struct, name them in a function "
-           "tensors_of (ddp/tensor_tree.h); if it leaves them elsewhere, return them, or set static_graph(true) "
+           "tensors_of (ddp/step/tensor_tree.h); if it leaves them elsewhere, return them, or set static_graph(true) "
            "instead of find_unused_parameters(true)";
   }
   return where +
@@ -241,7 +241,7 @@ void State::check_last_backward() const {
         " was not reduced: it ended with an exception, or every gradient came within a nested backward (checkpointing) "
         "and forward returned no tensor from which the wrapper could see the end of the outer one. Call net.reset() "
         "and net.zero_grad() on every rank; if forward returns its tensors in a struct, name them in a function "
-        "tensors_of (ddp/tensor_tree.h)");
+        "tensors_of (ddp/step/tensor_tree.h)");
   }
   if (!reducer_.is_finalized()) throw Error(missing_gradients_text());
 }
@@ -258,7 +258,7 @@ std::string State::missing_gradients_text() const {
   const std::string advice =
       options_.find_unused_parameters()
           ? "Although find_unused_parameters is on: either not every output of forward took part in the loss, or "
-            "forward returns its tensors in a struct without a tensors_of function (ddp/tensor_tree.h)."
+            "forward returns its tensors in a struct without a tensors_of function (ddp/step/tensor_tree.h)."
           : "If they take no part in the loss, set find_unused_parameters(true) in the options (or name them in "
             "ignored_parameters, or set static_graph(true) if they are always the same).";
   return "DistributedDataParallel: the last backward on rank " + rank + " gave no gradient to " +

@@ -1,5 +1,5 @@
 // The phases of a step and the counter of steps by themselves: no module, no ranks.
-#include "ddp/step_machine.h"
+#include "ddp/step/step_machine.h"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddp/step_counter.h"
+#include "ddp/step/step_counter.h"
 #include "protocol/error.h"
 
 namespace lockstep::test {

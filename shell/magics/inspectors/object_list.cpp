@@ -1,4 +1,4 @@
-#include "shell/magics/object_list.h"
+#include "shell/magics/inspectors/object_list.h"
 
 #include <array>
 #include <string_view>

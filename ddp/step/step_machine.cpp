@@ -1,4 +1,4 @@
-#include "ddp/step_machine.h"
+#include "ddp/step/step_machine.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "ddp/step_counter.h"
+#include "ddp/step/step_counter.h"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 // %diagnose runs everything that applies, for someone who does not know where to look. It is a cell that runs an
 // inspect::Examination on all live ranks.
-#include "shell/magics/inspector_magic.h"
+#include "shell/magics/inspectors/inspector_magic.h"
 
 namespace lockstep::shell {
 namespace {

@@ -1,4 +1,4 @@
-#include "ddp/sink.h"
+#include "ddp/step/sink.h"
 
 #include <torch/custom_class.h>
 

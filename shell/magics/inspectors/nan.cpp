@@ -1,9 +1,9 @@
 // %nan and %%nan find where the first NaN or Inf comes from.
 #include <fmt/format.h>
 
-#include "shell/magics/inspector_magic.h"
-#include "shell/magics/job_magic.h"
-#include "shell/magics/object_list.h"
+#include "shell/magics/inspectors/inspector_magic.h"
+#include "shell/magics/inspectors/job_magic.h"
+#include "shell/magics/inspectors/object_list.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {

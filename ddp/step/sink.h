@@ -2,7 +2,7 @@
 #pragma once
 #include <functional>
 
-#include "ddp/tensor_tree.h"
+#include "ddp/step/tensor_tree.h"
 
 namespace lockstep::ddp::detail {
 

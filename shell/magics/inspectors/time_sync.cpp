@@ -1,6 +1,6 @@
 // %time_sync: what synchronising gradients costs. A cell that calls inspect::time_sync on all live ranks.
-#include "shell/magics/inspector_magic.h"
-#include "shell/magics/object_list.h"
+#include "shell/magics/inspectors/inspector_magic.h"
+#include "shell/magics/inspectors/object_list.h"
 
 namespace lockstep::shell {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "shell/magics/inspector_magic.h"
+#include "shell/magics/inspectors/inspector_magic.h"
 
 namespace lockstep::shell {
 namespace {

@@ -1,5 +1,5 @@
 // %interrupt and %abort: end what ranks are at, and keep their state.
-#include "shell/magics/job_magic.h"
+#include "shell/magics/inspectors/job_magic.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {

@@ -1,4 +1,4 @@
-#include "ddp/accumulators.h"
+#include "ddp/step/accumulators.h"
 
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 

@@ -1,7 +1,7 @@
 // %buckets shows how a wrapper lays out its gradients, and when each bucket was ready and reduced.
 #include <fmt/format.h>
 
-#include "shell/magics/inspector_magic.h"
+#include "shell/magics/inspectors/inspector_magic.h"
 
 namespace lockstep::shell {
 namespace {

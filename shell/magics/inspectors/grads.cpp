@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "protocol/error.h"
-#include "shell/magics/inspector_magic.h"
-#include "shell/magics/job_magic.h"
+#include "shell/magics/inspectors/inspector_magic.h"
+#include "shell/magics/inspectors/job_magic.h"
 
 namespace lockstep::shell {
 namespace {

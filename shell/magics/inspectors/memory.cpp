@@ -1,8 +1,8 @@
 // %memory shows what holds memory on each rank, by the names of the session.
 #include <fmt/format.h>
 
-#include "shell/magics/inspector_magic.h"
-#include "shell/magics/job_magic.h"
+#include "shell/magics/inspectors/inspector_magic.h"
+#include "shell/magics/inspectors/job_magic.h"
 #include "shell/session/out_of_memory.h"
 
 namespace lockstep::shell {

@@ -8,7 +8,7 @@
 #include "inspectors/hang/needs.h"
 #include "inspectors/hang/state.h"
 #include "inspectors/hang/words.h"
-#include "shell/magics/job_magic.h"
+#include "shell/magics/inspectors/job_magic.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {

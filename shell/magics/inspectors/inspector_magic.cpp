@@ -1,4 +1,4 @@
-#include "shell/magics/inspector_magic.h"
+#include "shell/magics/inspectors/inspector_magic.h"
 
 #include <fmt/format.h>
 

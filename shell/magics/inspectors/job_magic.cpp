@@ -1,4 +1,4 @@
-#include "shell/magics/job_magic.h"
+#include "shell/magics/inspectors/job_magic.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include <compare>
 #include <map>
 
-#include "shell/magics/job_magic.h"
+#include "shell/magics/inspectors/job_magic.h"
 #include "shell/session/session_core.h"
 #include "shell/session/timing.h"
 #include "shell/text/table.h"

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "shell/magics/inspector_magic.h"
-#include "shell/magics/object_list.h"
+#include "shell/magics/inspectors/inspector_magic.h"
+#include "shell/magics/inspectors/object_list.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {

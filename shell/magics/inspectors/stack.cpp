@@ -1,7 +1,7 @@
 // %stack: native stacks of the ranks, with the lines of cells named.
 #include <algorithm>
 
-#include "shell/magics/job_magic.h"
+#include "shell/magics/inspectors/job_magic.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {

@@ -1,7 +1,7 @@
 // Runs magics at a prompt over a Python job: inspectors are the package's functions, called with names of Python, and
 // what every rank does is asked of the agents, wherever the ranks are.
 #pragma once
-#include "shell/magics/inspector_magic.h"
+#include "shell/magics/inspectors/inspector_magic.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {

@@ -1,6 +1,6 @@
 // %ranks: do the ranks agree on who they are? A cell that calls inspect::ranks on all live ranks.
-#include "shell/magics/inspector_magic.h"
-#include "shell/magics/job_magic.h"
+#include "shell/magics/inspectors/inspector_magic.h"
+#include "shell/magics/inspectors/job_magic.h"
 
 namespace lockstep::shell {
 namespace {

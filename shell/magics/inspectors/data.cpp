@@ -1,8 +1,8 @@
 // %data checks how the ranks divide the samples. It is a cell that calls inspect::data on all live ranks.
 #include <fmt/format.h>
 
-#include "shell/magics/inspector_magic.h"
-#include "shell/magics/job_magic.h"
+#include "shell/magics/inspectors/inspector_magic.h"
+#include "shell/magics/inspectors/job_magic.h"
 
 namespace lockstep::shell {
 namespace {
