@@ -13,6 +13,9 @@
 #include "protocol/finding.h"
 #include "protocol/rank_set.h"
 
+/// A row of a table of inspectors/options/ as a field, with its setter.
+#define LOCKSTEP_OPTION_FIELD(type, name, initial, value, range, help) TORCH_ARG(type, name) = initial;
+
 namespace lockstep::inspect {
 
 /// The options of every inspector that compares ranks. The options of an inspector extend these and chain in any order:
