@@ -86,17 +86,7 @@ void from_json(const nlohmann::json& json, FindingTensor& t) {
   for (const auto& [rank, norm] : json.at("norms").items()) t.norms[std::stoi(rank)] = norm.get<double>();
 }
 
-void to_json(nlohmann::json& json, const FindingOp& op) {
-  json = {{"name", op.name}, {"seq", op.seq}, {"shape", op.shape}, {"dtype", op.dtype}, {"group", op.group}};
-}
-
-void from_json(const nlohmann::json& json, FindingOp& op) {
-  json.at("name").get_to(op.name);
-  json.at("seq").get_to(op.seq);
-  json.at("shape").get_to(op.shape);
-  json.at("dtype").get_to(op.dtype);
-  json.at("group").get_to(op.group);
-}
+LOCKSTEP_DECLARED_JSON(FindingOp, name, seq, shape, dtype, group)
 
 void to_json(nlohmann::json& json, const Finding& f) {
   json = {{"severity", f.severity}, {"cell", f.cell},   {"step", f.step},       {"inspector", f.inspector},

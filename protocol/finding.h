@@ -67,6 +67,8 @@ std::ostream& operator<<(std::ostream& out, const FindingTensor& tensor);
 /// Prints "all_reduce #12 of group default, [256, 64] float32".
 std::ostream& operator<<(std::ostream& out, const FindingOp& op);
 
+void to_json(nlohmann::json& json, const FindingTensor& tensor);
+void from_json(const nlohmann::json& json, FindingTensor& tensor);
 void to_json(nlohmann::json& json, const FindingOp& op);
 void from_json(const nlohmann::json& json, FindingOp& op);
 void to_json(nlohmann::json& json, const Finding& finding);

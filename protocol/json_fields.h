@@ -43,11 +43,16 @@ void read_field(const nlohmann::json& json, const char* name, T& field) {
 }  // namespace lockstep::protocol
 
 #define LOCKSTEP_READ_FIELD(FIELD) ::lockstep::protocol::read_field(json, #FIELD, value.FIELD);
-/// Defines to_json and from_json of STRUCT in the namespace where it stands.
-#define LOCKSTEP_JSON(STRUCT, ...)                                                      \
-  inline void to_json(nlohmann::json& nlohmann_json_j, const STRUCT& nlohmann_json_t) { \
-    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__))            \
-  }                                                                                     \
-  inline void from_json(const nlohmann::json& json, STRUCT& value) {                    \
-    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(LOCKSTEP_READ_FIELD, __VA_ARGS__))         \
+/// Defines to_json and from_json of STRUCT, which a header declares, in the namespace where it stands.
+#define LOCKSTEP_DECLARED_JSON(STRUCT, ...)                                      \
+  void to_json(nlohmann::json& nlohmann_json_j, const STRUCT& nlohmann_json_t) { \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__))     \
+  }                                                                              \
+  void from_json(const nlohmann::json& json, STRUCT& value) {                    \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(LOCKSTEP_READ_FIELD, __VA_ARGS__))  \
   }
+/// Declares them as well.
+#define LOCKSTEP_JSON(STRUCT, ...)                            \
+  inline void to_json(nlohmann::json& json, const STRUCT&);   \
+  inline void from_json(const nlohmann::json& json, STRUCT&); \
+  LOCKSTEP_DECLARED_JSON(STRUCT, __VA_ARGS__)

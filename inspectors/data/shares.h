@@ -2,11 +2,11 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <vector>
 
 #include "inspectors/data/data.h"
+#include "protocol/json_fields.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::inspect {
@@ -22,8 +22,8 @@ struct DataFacts {
   std::optional<int64_t> worker_seed;  // SampleOrder
 };
 
-void to_json(nlohmann::json& json, const DataFacts& facts);
-void from_json(const nlohmann::json& json, DataFacts& facts);
+LOCKSTEP_JSON(DataFacts, repeated_epoch, repeats_last_call, has_batches, size, batch_size, epoch, reported_epoch, join,
+              worker_seed)
 
 /// The orders of all ranks, by rank index.
 struct SampleOrders {

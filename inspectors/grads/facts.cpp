@@ -75,40 +75,17 @@ RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& in
   return facts;
 }
 
-void to_json(json& value, const GradsFacts& facts) {
-  value = {{"structure", facts.structure},
-           {"out_of_data", facts.out_of_data},
-           {"last_forward_was_local", facts.last_forward_was_local}};
+void to_json(json& value, const ParameterFacts& facts) {
+  value = {packed(facts.now), packed(facts.before), facts.same_for, facts.stepped, facts.changed, facts.on_used};
 }
 
-void from_json(const json& value, GradsFacts& facts) {
-  facts.structure = value.at("structure");
-  facts.out_of_data = value.at("out_of_data");
-  facts.last_forward_was_local = value.at("last_forward_was_local");
-}
-
-void to_json(json& value, const RankFacts& facts) {
-  json parameters = json::array();
-  for (const ParameterFacts& each : facts.parameters)
-    parameters.push_back(
-        {packed(each.now), packed(each.before), each.same_for, each.stepped, each.changed, each.on_used});
-  value = {{"watched", facts.watched}, {"steps", facts.steps}, {"sync_wanted", facts.sync_wanted},
-           {"passes", facts.passes},   {"older", facts.older}, {"parameters", std::move(parameters)}};
-}
-
-void from_json(const json& value, RankFacts& facts) {
-  value.at("watched").get_to(facts.watched);
-  value.at("steps").get_to(facts.steps);
-  value.at("sync_wanted").get_to(facts.sync_wanted);
-  value.at("passes").get_to(facts.passes);
-  value.at("older").get_to(facts.older);
-  for (const json& each : value.at("parameters"))
-    facts.parameters.push_back({.now = unpacked(each.at(0)),
-                                .before = unpacked(each.at(1)),
-                                .same_for = each.at(2),
-                                .stepped = each.at(3),
-                                .on_used = each.at(5),
-                                .changed = each.at(4)});
+void from_json(const json& value, ParameterFacts& facts) {
+  facts = {.now = unpacked(value.at(0)),
+           .before = unpacked(value.at(1)),
+           .same_for = value.at(2),
+           .stepped = value.at(3),
+           .on_used = value.at(5),
+           .changed = value.at(4)};
 }
 
 }  // namespace lockstep::inspect

@@ -1,13 +1,13 @@
 // The facts that ranks exchange about their gradients: first about the inspected object, then about each gradient.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/grads/watch.h"
 #include "inspectors/subject/gradients.h"
+#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 
@@ -38,6 +38,10 @@ struct ParameterFacts {
 };
 
 /// Describes one rank.
+/// Arrays, since there are many.
+void to_json(nlohmann::json& json, const ParameterFacts& facts);
+void from_json(const nlohmann::json& json, ParameterFacts& facts);
+
 struct RankFacts {
   bool watched = false;  // what follows is known
   int64_t steps = 0;  // that were observed
@@ -50,9 +54,7 @@ struct RankFacts {
 /// `indices` are of the parameters of `subject` that all ranks have. Local.
 RankFacts facts_of(const GradientSubject& subject, const std::vector<size_t>& indices);
 
-void to_json(nlohmann::json& json, const GradsFacts& facts);
-void from_json(const nlohmann::json& json, GradsFacts& facts);
-void to_json(nlohmann::json& json, const RankFacts& facts);
-void from_json(const nlohmann::json& json, RankFacts& facts);
+LOCKSTEP_JSON(GradsFacts, structure, out_of_data, last_forward_was_local)
+LOCKSTEP_JSON(RankFacts, watched, steps, sync_wanted, passes, older, parameters)
 
 }  // namespace lockstep::inspect

@@ -1,7 +1,6 @@
 // The facts that ranks exchange about what they recorded.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +8,7 @@
 
 #include "inspectors/fingerprint/fingerprint.h"
 #include "protocol/finding.h"
+#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 
@@ -36,9 +36,7 @@ struct RunFacts {
   }
 };
 
-void to_json(nlohmann::json& json, const SelfFacts& facts);
-void from_json(const nlohmann::json& json, SelfFacts& facts);
-void to_json(nlohmann::json& json, const RunFacts& facts);
-void from_json(const nlohmann::json& json, RunFacts& facts);
+LOCKSTEP_JSON(SelfFacts, finding, collectives, operators, left_out)
+LOCKSTEP_JSON(RunFacts, digest, operators, left_out, backwards, read_too_early, may_overflow)
 
 }  // namespace lockstep::inspect

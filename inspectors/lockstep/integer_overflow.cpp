@@ -52,22 +52,6 @@ std::optional<Finding> judge(const About& about, const std::vector<std::optional
 
 }  // namespace
 
-void to_json(nlohmann::json& json, const ReductionFacts& facts) {
-  json = {{"op", facts.op},
-          {"group", facts.group.ranks()},
-          {"where", facts.where},
-          {"input_sum", facts.input_sum},
-          {"output_sum", facts.output_sum ? nlohmann::json(*facts.output_sum) : nlohmann::json()}};
-}
-
-void from_json(const nlohmann::json& json, ReductionFacts& facts) {
-  json.at("op").get_to(facts.op);
-  facts.group = RankSet(json.at("group").get<std::vector<int>>());
-  json.at("where").get_to(facts.where);
-  json.at("input_sum").get_to(facts.input_sum);
-  if (!json.at("output_sum").is_null()) facts.output_sum = json.at("output_sum").get<int64_t>();
-}
-
 CallList calls_that_may_overflow(const std::vector<IntegerReduction>& reductions) {
   CallList calls;
   for (const IntegerReduction& each : reductions) {

@@ -2,7 +2,6 @@
 // the difference is a multiple of the range of the type.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,6 +12,7 @@
 #include "inspectors/lockstep/facts.h"
 #include "inspectors/trace/integer_reductions.h"
 #include "protocol/finding.h"
+#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 
@@ -25,8 +25,7 @@ struct ReductionFacts {
   std::optional<int64_t> output_sum;
 };
 
-void to_json(nlohmann::json& json, const ReductionFacts& facts);
-void from_json(const nlohmann::json& json, ReductionFacts& facts);
+LOCKSTEP_JSON(ReductionFacts, op, group, where, input_sum, output_sum)
 
 /// Returns the reductions of this rank in which an element is so large that the sum over the group may overflow; at
 /// most 64. Local.

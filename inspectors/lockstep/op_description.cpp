@@ -5,37 +5,10 @@
 #include "collectives/log/collective_op.h"
 
 namespace lockstep::inspect {
-namespace {
 
 using nlohmann::json;
 
-json packed(const MarkDescription& mark) {
-  return {static_cast<int>(mark.kind),
-          mark.argument,
-          mark.hash,
-          mark.norm,
-          mark.setting,
-          mark.outside,
-          mark.shape,
-          mark.dtype,
-          mark.name ? json(*mark.name) : json(),
-          mark.value};
-}
-
-MarkDescription unpacked_mark(const json& value) {
-  MarkDescription mark{.kind = static_cast<OpMark::Kind>(value.at(0).get<int>()),
-                       .argument = value.at(1),
-                       .hash = value.at(2),
-                       .norm = value.at(3),
-                       .setting = value.at(4),
-                       .outside = value.at(5),
-                       .shape = value.at(6),
-                       .dtype = value.at(7),
-                       .name = {},
-                       .value = value.at(9)};
-  if (!value.at(8).is_null()) mark.name = value.at(8).get<std::string>();
-  return mark;
-}
+namespace {
 
 MarkDescription described(const OpRecord& record, const OpMark& mark, const TensorNames& names) {
   MarkDescription result{.kind = mark.kind,
@@ -112,51 +85,22 @@ class SourceSearch {
 
 }  // namespace
 
-void to_json(json& value, const OpDescription& op) {
-  json inputs = json::array(), outputs = json::array();
-  for (const MarkDescription& each : op.inputs) inputs.push_back(packed(each));
-  for (const MarkDescription& each : op.outputs) outputs.push_back(packed(each));
-  value = {{"name", op.name},
-           {"node", op.node},
-           {"forward", op.forward},
-           {"number", op.number},
-           {"position", op.position},
-           {"engine", op.engine},
-           {"grad", op.grad},
-           {"where", op.where},
-           {"module", op.module},
-           {"object", op.object},
-           {"autocast", op.autocast},
-           {"after_module", op.after_module},
-           {"inputs", std::move(inputs)},
-           {"outputs", std::move(outputs)},
-           {"divisor", op.divisor},
-           {"source", static_cast<int>(op.source)},
-           {"collective", op.collective},
-           {"collective_where", op.collective_where},
-           {"in_flight", op.in_flight}};
+void to_json(json& value, const MarkDescription& mark) {
+  value = {mark.kind,    mark.argument, mark.hash,  mark.norm, mark.setting,
+           mark.outside, mark.shape,    mark.dtype, mark.name, mark.value};
 }
 
-void from_json(const json& value, OpDescription& op) {
-  value.at("name").get_to(op.name);
-  value.at("node").get_to(op.node);
-  value.at("forward").get_to(op.forward);
-  value.at("number").get_to(op.number);
-  value.at("position").get_to(op.position);
-  value.at("engine").get_to(op.engine);
-  value.at("grad").get_to(op.grad);
-  value.at("where").get_to(op.where);
-  value.at("module").get_to(op.module);
-  value.at("object").get_to(op.object);
-  value.at("autocast").get_to(op.autocast);
-  value.at("after_module").get_to(op.after_module);
-  for (const json& each : value.at("inputs")) op.inputs.push_back(unpacked_mark(each));
-  for (const json& each : value.at("outputs")) op.outputs.push_back(unpacked_mark(each));
-  value.at("divisor").get_to(op.divisor);
-  op.source = static_cast<DifferenceSource>(value.at("source").get<int>());
-  value.at("collective").get_to(op.collective);
-  value.at("collective_where").get_to(op.collective_where);
-  value.at("in_flight").get_to(op.in_flight);
+void from_json(const json& value, MarkDescription& mark) {
+  mark = {.kind = value.at(0),
+          .argument = value.at(1),
+          .hash = value.at(2),
+          .norm = value.at(3),
+          .setting = value.at(4),
+          .outside = value.at(5),
+          .shape = value.at(6),
+          .dtype = value.at(7),
+          .name = value.at(8).get<std::optional<std::string>>(),
+          .value = value.at(9)};
 }
 
 std::optional<OpDescription> describe_op(const OpRecord& record, const std::vector<uint32_t>& relevant, size_t position,

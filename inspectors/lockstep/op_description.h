@@ -3,13 +3,13 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "inspectors/trace/op_record.h"
 #include "inspectors/trace/tensor_names.h"
+#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 
@@ -25,11 +25,13 @@ struct MarkDescription {
   std::string dtype;
   std::optional<std::string> name;  // of a parameter or buffer, or of an argument that is no tensor
   std::string value;  // of a text, a list or None
-
-  bool same_value(const MarkDescription& other) const { return hash == other.hash; }
 };
 
 /// Says where a difference in the inputs comes from, as far as the record shows.
+/// Arrays, since there are many.
+void to_json(nlohmann::json& json, const MarkDescription& mark);
+void from_json(const nlohmann::json& json, MarkDescription& mark);
+
 enum class DifferenceSource {
   outside,  // no recorded operator: input data, or state of an optimizer
   gradient,  // backward
@@ -53,8 +55,8 @@ struct OpDescription {
   bool in_flight = false;  // the collective was still running when the operator read its result
 };
 
-void to_json(nlohmann::json& json, const OpDescription& op);
-void from_json(const nlohmann::json& json, OpDescription& op);
+LOCKSTEP_JSON(OpDescription, name, node, forward, number, position, engine, grad, where, module, object, autocast,
+              after_module, inputs, outputs, divisor, source, collective, collective_where, in_flight)
 
 /// The same operator as each run has it, by rank index or by run; nothing where a run does not have it.
 using OpDescriptions = std::vector<std::optional<OpDescription>>;

@@ -22,6 +22,7 @@
 
 #include "collectives/log/process_identity.h"
 #include "collectives/rank_context.h"
+#include "protocol/json_fields.h"
 
 extern char** environ;
 
@@ -270,54 +271,12 @@ RankIdentity own_identity() {
   return identity;
 }
 
-namespace {
-nlohmann::json optional(const std::optional<int>& value) { return value ? nlohmann::json(*value) : nlohmann::json(); }
-std::optional<int> optional(const nlohmann::json& value) {
-  return value.is_null() ? std::nullopt : std::optional(value.get<int>());
-}
-}  // namespace
-
 std::string text_of(const Texts& texts, const std::string& name) {
   const auto found = texts.find(name);
   return found == texts.end() ? "" : found->second;
 }
 
-void to_json(nlohmann::json& json, const RankIdentity& identity) {
-  json = {{"rank", identity.rank},
-          {"world_size", identity.world_size},
-          {"local_rank", optional(identity.local_rank)},
-          {"node_rank", optional(identity.node_rank)},
-          {"pid", identity.pid},
-          {"host", identity.host},
-          {"machine", identity.machine},
-          {"backend", identity.backend},
-          {"device", identity.device},
-          {"device_id", identity.device_id},
-          {"cpu", identity.cpu},
-          {"threads", identity.threads},
-          {"environment", identity.environment},
-          {"versions", identity.versions},
-          {"code", identity.code},
-          {"settings", identity.settings}};
-}
-
-void from_json(const nlohmann::json& json, RankIdentity& identity) {
-  identity.rank = json.at("rank");
-  identity.world_size = json.at("world_size");
-  identity.local_rank = optional(json.at("local_rank"));
-  identity.node_rank = optional(json.at("node_rank"));
-  identity.pid = json.at("pid");
-  identity.host = json.at("host");
-  identity.machine = json.at("machine");
-  identity.backend = json.at("backend");
-  identity.device = json.at("device");
-  identity.device_id = json.at("device_id");
-  identity.cpu = json.at("cpu");
-  identity.threads = json.at("threads");
-  identity.environment = json.at("environment").get<Texts>();
-  identity.versions = json.at("versions").get<Texts>();
-  identity.code = json.at("code").get<Texts>();
-  identity.settings = json.at("settings").get<Texts>();
-}
+LOCKSTEP_DECLARED_JSON(RankIdentity, rank, world_size, local_rank, node_rank, pid, host, machine, backend, device,
+                       device_id, cpu, threads, environment, versions, code, settings)
 
 }  // namespace lockstep::inspect

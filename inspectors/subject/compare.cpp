@@ -136,18 +136,4 @@ void compare(c10::ScalarType dtype, const uint8_t* mine, const uint8_t* other, i
   }
 }
 
-void to_json(nlohmann::json& json, const Difference& d) {
-  json = {d.count, d.zero_signs, d.nan_payloads, d.first, d.first_bits, d.max_abs, d.max_ulp, d.squares};
-}
-void from_json(const nlohmann::json& json, Difference& d) {
-  d = {.count = json.at(0),
-       .zero_signs = json.at(1),
-       .nan_payloads = json.at(2),
-       .first = json.at(3),
-       .first_bits = json.at(4),
-       .max_abs = json.at(5),
-       .max_ulp = json.at(6),
-       .squares = json.at(7)};
-}
-
 }  // namespace lockstep::inspect

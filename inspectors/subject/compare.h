@@ -4,7 +4,8 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+
+#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 
@@ -29,7 +30,6 @@ struct Difference {
 void compare(c10::ScalarType dtype, const uint8_t* mine, const uint8_t* other, int64_t bytes, int64_t first_element,
              const Tolerance& tolerance, Difference& difference);
 
-void to_json(nlohmann::json& json, const Difference& difference);
-void from_json(const nlohmann::json& json, Difference& difference);
+LOCKSTEP_JSON(Difference, count, zero_signs, nan_payloads, first, first_bits, max_abs, max_ulp, squares)
 
 }  // namespace lockstep::inspect

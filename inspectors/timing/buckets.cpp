@@ -14,6 +14,7 @@
 #include "inspectors/exchange/inspection.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/trace/time_mark.h"
+#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -236,5 +237,8 @@ std::ostream& operator<<(std::ostream& out, const BucketsReport& report) {
                        each.hidden ? percent_text(*each.hidden) : "unknown");
   return out;
 }
+
+LOCKSTEP_JSON(BucketTimes, ready, start, end)
+LOCKSTEP_DECLARED_JSON(RankBuckets, rank, buckets, backward_end, hidden, exposed, recording_began)
 
 }  // namespace lockstep::inspect

@@ -16,6 +16,7 @@
 #include "inspectors/trace/backward_clock.h"
 #include "inspectors/trace/steps.h"
 #include "inspectors/trace/time_mark.h"
+#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -196,5 +197,9 @@ std::ostream& operator<<(std::ostream& out, const TimeSyncReport& report) {
                        above_median_text(report.slower_by));
   return out;
 }
+
+LOCKSTEP_JSON(Spread, median, low, high)
+LOCKSTEP_JSON(StepTimes, rank, synchronised, unsynchronised, forward, backward, rest)
+LOCKSTEP_DECLARED_JSON(TimeSyncFacts, times, reduction)
 
 }  // namespace lockstep::inspect

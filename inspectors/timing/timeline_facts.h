@@ -1,8 +1,9 @@
 // The facts that ranks exchange for a timeline.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
+
+#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 
@@ -18,9 +19,7 @@ struct TimelineCounts {
   int64_t clock_error_ns = 0;
 };
 
-void to_json(nlohmann::json& json, const TimelineFacts& facts);
-void from_json(const nlohmann::json& json, TimelineFacts& facts);
-void to_json(nlohmann::json& json, const TimelineCounts& counts);
-void from_json(const nlohmann::json& json, TimelineCounts& counts);
+LOCKSTEP_JSON(TimelineFacts, machine)
+LOCKSTEP_JSON(TimelineCounts, cells, operators, collectives, buckets, left_out, clock_error_ns)
 
 }  // namespace lockstep::inspect

@@ -16,6 +16,7 @@
 #include "collectives/rank_context.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "protocol/cell_abi.h"
+#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -104,14 +105,7 @@ std::optional<int64_t> cell_of(std::string_view symbol) {
 
 }  // namespace
 
-void to_json(nlohmann::json& json, const CellCode& code) {
-  json = {{"uses", code.uses}, {"functions", code.functions}};
-}
-
-void from_json(const nlohmann::json& json, CellCode& code) {
-  json.at("uses").get_to(code.uses);
-  json.at("functions").get_to(code.functions);
-}
+LOCKSTEP_DECLARED_JSON(CellCode, uses, functions)
 
 CellCode code_of_cell(int64_t cell) {
   struct Search {

@@ -11,6 +11,7 @@
 #include "inspectors/findings/text.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/subject/difference_findings.h"
+#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -27,30 +28,7 @@ struct PartFacts {
   int64_t elsewhere = 0;  // divided tensors of which this rank has no part
 };
 
-void to_json(json& value, const PartFacts& facts) {
-  json not_finite = json::array();
-  for (const FindingTensor& each : facts.not_finite)
-    not_finite.push_back({each.name, each.dtype, each.shape, *each.count});
-  value = {{"findings", facts.findings},
-           {"not_finite", not_finite},
-           {"nan", facts.nan},
-           {"compared", facts.compared},
-           {"between_meshes", facts.between_meshes},
-           {"alone", facts.alone},
-           {"elsewhere", facts.elsewhere}};
-}
-
-void from_json(const json& value, PartFacts& facts) {
-  value.at("findings").get_to(facts.findings);
-  for (const json& each : value.at("not_finite"))
-    facts.not_finite.push_back(
-        {.name = each.at(0), .dtype = each.at(1), .shape = each.at(2), .count = each.at(3).get<int64_t>()});
-  value.at("nan").get_to(facts.nan);
-  value.at("compared").get_to(facts.compared);
-  value.at("between_meshes").get_to(facts.between_meshes);
-  value.at("alone").get_to(facts.alone);
-  value.at("elsewhere").get_to(facts.elsewhere);
-}
+LOCKSTEP_JSON(PartFacts, findings, not_finite, nan, compared, between_meshes, alone, elsewhere)
 
 bool is_call(const Finding& finding) { return finding.kind == FindingKind::call; }
 

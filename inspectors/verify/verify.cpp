@@ -20,7 +20,6 @@
 #include "inspectors/subject/differences.h"
 #include "inspectors/subject/structure.h"
 #include "inspectors/verify/agreement.h"
-#include "inspectors/verify/facts.h"
 #include "inspectors/verify/findings.h"
 #include "protocol/dist_error.h"
 

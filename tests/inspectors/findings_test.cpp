@@ -11,7 +11,7 @@
 #include "inspectors/ranks/findings.h"
 #include "inspectors/timing/buckets.h"
 #include "inspectors/timing/time_sync_findings.h"
-#include "inspectors/verify/facts.h"
+#include "inspectors/verify/findings.h"
 
 namespace lockstep::inspect {
 namespace {
