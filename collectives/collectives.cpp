@@ -121,7 +121,8 @@ Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, c
   options.asyncOp = async_op;
   at::Tensor sent = input, received = output;
   const CallContext call(LOCKSTEP_CALL_SITE);
-  return finish(version::all_gather_single(*entry.handle, received, sent, options), async_op, "all_gather_into_tensor");
+  return finish(entry.handle->LOCKSTEP_C10D_ALL_GATHER_SINGLE(received, sent, options), async_op,
+                "all_gather_into_tensor");
 }
 
 Work reduce_scatter(const at::Tensor& output, const Tensors& input_list, const ReduceOp& op, const Group& group,
@@ -156,7 +157,7 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, co
   options.asyncOp = async_op;
   at::Tensor sent = input, received = output;
   const CallContext call(LOCKSTEP_CALL_SITE);
-  return finish(version::reduce_scatter_single(*entry.handle, received, sent, options), async_op,
+  return finish(entry.handle->LOCKSTEP_C10D_REDUCE_SCATTER_SINGLE(received, sent, options), async_op,
                 "reduce_scatter_tensor");
 }
 
@@ -250,7 +251,7 @@ Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, std::v
   at::Tensor received = output, sent = input;
   const CallContext call(LOCKSTEP_CALL_SITE);
   return finish(
-      version::all_to_all_single(*entry.handle, received, sent, output_split_sizes, input_split_sizes, options),
+      entry.handle->LOCKSTEP_C10D_ALL_TO_ALL_SINGLE(received, sent, output_split_sizes, input_split_sizes, options),
       async_op, "all_to_all_single");
 }
 

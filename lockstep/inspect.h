@@ -17,6 +17,5 @@
 #include "inspectors/timing/buckets.h"
 #include "inspectors/timing/time_sync.h"
 #include "inspectors/timing/timeline.h"
-#include "inspectors/verify/saved_replica.h"
 #include "inspectors/verify/verify.h"
 #include "inspectors/verify/watch.h"

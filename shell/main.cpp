@@ -14,8 +14,8 @@
 #include "protocol/error.h"
 #include "protocol/version.h"
 #include "shell/commands/command.h"
+#include "shell/processes/limits.h"
 #include "shell/processes/rehearsal.h"
-#include "shell/processes/stack_limit.h"
 #include "shell/text/suggest.h"
 #include "shell/text/text_output.h"
 

@@ -13,7 +13,7 @@
 #include "collectives/session_group.h"
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
-#include "worker/death_error.h"
+#include "worker/cell/cell_error.h"
 #include "worker/interpose/crash.h"
 #include "worker/io_replies.h"
 #include "worker/process/interrupt.h"
@@ -31,6 +31,15 @@ constexpr auto kStackPatience = 80ms;    // a thread that does not let itself be
 constexpr auto kShutdownPatience = 2s;   // for a cell that does not stop
 constexpr auto kExitPatience = 5s;       // for destructors and atexit handlers of cells
 constexpr int kLingerMs = 1500;          // for a hub that does not read
+
+/// The signal, or the call of exit, that ended the rank, as data.
+protocol::CellError describe_death(const DeathReport& report, Symbols& symbols) {
+  protocol::CellError error;
+  error.type = report.signal ? signal_name(report.signal) : report.how;
+  error.message = describe(report);
+  set_place(error, symbols.resolve(report.stack), symbols);
+  return error;
+}
 
 }  // namespace
 

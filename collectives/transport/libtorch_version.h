@@ -22,37 +22,13 @@
 // Tensor: has_names, rename. 2.13 removed named dimensions.
 #define LOCKSTEP_ATEN_HAS_NAMED_DIMENSIONS (!LOCKSTEP_LIBTORCH_AT_LEAST(2, 13))
 
-namespace lockstep::dist::version {
-
-// From 2.14 on the single-tensor collectives have new names, and using the old ones of ProcessGroup warns.
+// ProcessGroup: the single-tensor collectives have new names from 2.14 on, and using the old ones warns.
 #if LOCKSTEP_LIBTORCH_AT_LEAST(2, 14)
-inline auto all_gather_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                              const c10d::AllgatherOptions& options) {
-  return group.all_gather_single(output, input, options);
-}
-inline auto reduce_scatter_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                                  const c10d::ReduceScatterOptions& options) {
-  return group.reduce_scatter_single(output, input, options);
-}
-inline auto all_to_all_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                              std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
-                              const c10d::AllToAllOptions& options) {
-  return group.all_to_all_single(output, input, output_splits, input_splits, options);
-}
+#define LOCKSTEP_C10D_ALL_GATHER_SINGLE all_gather_single
+#define LOCKSTEP_C10D_REDUCE_SCATTER_SINGLE reduce_scatter_single
+#define LOCKSTEP_C10D_ALL_TO_ALL_SINGLE all_to_all_single
 #else
-inline auto all_gather_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                              const c10d::AllgatherOptions& options) {
-  return group._allgather_base(output, input, options);
-}
-inline auto reduce_scatter_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                                  const c10d::ReduceScatterOptions& options) {
-  return group._reduce_scatter_base(output, input, options);
-}
-inline auto all_to_all_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                              std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
-                              const c10d::AllToAllOptions& options) {
-  return group.alltoall_base(output, input, output_splits, input_splits, options);
-}
+#define LOCKSTEP_C10D_ALL_GATHER_SINGLE _allgather_base
+#define LOCKSTEP_C10D_REDUCE_SCATTER_SINGLE _reduce_scatter_base
+#define LOCKSTEP_C10D_ALL_TO_ALL_SINGLE alltoall_base
 #endif
-
-}  // namespace lockstep::dist::version

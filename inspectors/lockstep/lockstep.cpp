@@ -1,8 +1,7 @@
 #include "inspectors/lockstep/lockstep.h"
 
-#include "inspectors/lockstep/ranks.h"
+#include "inspectors/lockstep/compare_runs.h"
 #include "inspectors/lockstep/recording.h"
-#include "inspectors/lockstep/self.h"
 #include "inspectors/trace/steps.h"
 
 namespace lockstep::inspect {

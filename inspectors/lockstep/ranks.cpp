@@ -1,11 +1,11 @@
-#include "inspectors/lockstep/ranks.h"
+#include "inspectors/lockstep/compare_runs.h"
 
 #include <nlohmann/json.hpp>
 
 #include "inspectors/lockstep/facts.h"
+#include "inspectors/lockstep/findings.h"
 #include "inspectors/lockstep/integer_overflow.h"
 #include "inspectors/lockstep/run_details.h"
-#include "inspectors/lockstep/run_findings.h"
 
 namespace lockstep::inspect {
 namespace {

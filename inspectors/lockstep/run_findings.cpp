@@ -1,4 +1,4 @@
-#include "inspectors/lockstep/run_findings.h"
+#include "inspectors/lockstep/findings.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "inspectors/lockstep/self.h"
+#include "inspectors/lockstep/compare_runs.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "inspectors/memory/memory.h"
+#include "inspectors/memory/facts.h"
 
 namespace lockstep::inspect {
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "inspectors/findings/text.h"
+#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -167,5 +168,13 @@ std::vector<Finding> memory_findings(const About& about, const std::vector<RankM
   add_other_programs(findings, about, ranks);
   return findings;
 }
+
+LOCKSTEP_JSON(TensorMemory, name, kind, device, tensors, bytes)
+LOCKSTEP_JSON(PeriodMemory, cell, allocations, allocated, peak, kept)
+LOCKSTEP_JSON(WatchedMemory, cells, steps, growth_per_step)
+LOCKSTEP_JSON(DeviceMemory, device, bus_id, allocated, peak, reserved, segments, split, largest_free, retries, failures,
+              used, total, processes)
+LOCKSTEP_DECLARED_JSON(RankMemory, rank, pid, host, resident, peak_resident, heap_used, heap_free, device, tensors,
+                       watched)
 
 }  // namespace lockstep::inspect

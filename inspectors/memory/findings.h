@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "inspectors/findings/about.h"
-#include "inspectors/memory/memory.h"
+#include "inspectors/memory/facts.h"
 
 namespace lockstep::inspect {
 

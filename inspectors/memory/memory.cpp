@@ -13,7 +13,6 @@
 #include "inspectors/exchange/participants.h"
 #include "inspectors/memory/device.h"
 #include "inspectors/memory/findings.h"
-#include "protocol/json_fields.h"
 
 namespace lockstep::inspect {
 
@@ -107,13 +106,5 @@ MemoryReport memory(const std::vector<NamedMemory>& named, const MemoryOptions& 
   inspection.conclude(report);
   return report;
 }
-
-LOCKSTEP_JSON(TensorMemory, name, kind, device, tensors, bytes)
-LOCKSTEP_JSON(PeriodMemory, cell, allocations, allocated, peak, kept)
-LOCKSTEP_JSON(WatchedMemory, cells, steps, growth_per_step)
-LOCKSTEP_JSON(DeviceMemory, device, bus_id, allocated, peak, reserved, segments, split, largest_free, retries, failures,
-              used, total, processes)
-LOCKSTEP_DECLARED_JSON(RankMemory, rank, pid, host, resident, peak_resident, heap_used, heap_free, device, tensors,
-                       watched)
 
 }  // namespace lockstep::inspect

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "inspectors/verify/saved_replica.h"
+#include "inspectors/verify/verify.h"
 
 namespace lockstep::inspect {
 

@@ -1,4 +1,4 @@
-#include "inspectors/verify/saved_replica.h"
+#include "inspectors/verify/verify.h"
 
 #include <caffe2/serialize/inline_container.h>
 #include <fmt/format.h>

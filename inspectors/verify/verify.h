@@ -80,7 +80,7 @@ struct ShardedSubject {
 /// also if no mesh has them all.
 Report verify_sharded(const ShardedSubject& subject, const VerifyOptions& options);
 
-/// Compares saved replicas (saved_replica.h); the first path is rank 0 in `ranks` of findings, and messages name the
+/// Compares saved replicas (saved_replica); the first path is rank 0 in `ranks` of findings, and messages name the
 /// files. Files of one kind are compared in everything that they hold. Files of different kinds, such as a complete
 /// model and a state dict, are compared in the tensors that both have; names are compared without what a wrapper or a
 /// dictionary puts before them (`module.`, `model.`), and findings say what was left out. Local. Throws
@@ -89,5 +89,28 @@ Report verify_files(const std::vector<std::string>& paths, const VerifyOptions& 
 
 /// Returns what messages call these paths: their last parts if these are different, the paths otherwise.
 std::vector<std::string> short_names(const std::vector<std::string>& paths);
+
+class ReadingLimit;
+
+/// Of a replica in a file, or in a folder of a job that ran elsewhere.
+enum class SavedFormat {
+  python,  // torch.save
+  libtorch,  // torch::save, TorchScript
+  safetensors,
+  checkpoint,  // a folder of torch.distributed.checkpoint
+  checkpoint_part  // one .distcp file of it
+};
+
+struct SavedReplica : Subject {
+  SavedFormat format = SavedFormat::python;
+  bool is_module = false;  // a complete model of Python, with its class and attributes
+};
+
+/// Returns the tensors and values of a file or of a checkpoint's folder, with their names (`fc1.weight`). Tensors of
+/// Python's files and of safetensors are views of the mapped file. What they take beyond the file's own bytes, and what
+/// they repeat of these more than a few times, is taken from `limit`. Throws dist::ArgumentError, with the name of the
+/// file, if it can't be read, and if that is more than is left.
+SavedReplica saved_replica(const std::string& path, ReadingLimit& limit);
+SavedReplica saved_replica(const std::string& path);
 
 }  // namespace lockstep::inspect

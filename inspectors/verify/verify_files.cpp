@@ -13,7 +13,6 @@
 #include "inspectors/findings/about.h"
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/verify/alignment.h"
-#include "inspectors/verify/saved_replica.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::inspect {

@@ -1,4 +1,4 @@
-#include "python/operators/abort.h"
+#include "python/operators/agent_handlers.h"
 
 #include <mutex>
 #include <nlohmann/json.hpp>

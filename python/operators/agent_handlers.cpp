@@ -17,12 +17,10 @@
 #include "python/agent/agent.h"
 #include "python/agent/stacks.h"
 #include "python/agent/uncaught.h"
-#include "python/operators/abort.h"
 #include "python/operators/interpreter_use.h"
 #include "python/operators/invitations.h"
 #include "python/operators/job_backend.h"
 #include "python/operators/job_log.h"
-#include "python/operators/rank_stacks.h"
 
 namespace lockstep::python {
 namespace {

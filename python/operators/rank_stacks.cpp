@@ -1,4 +1,4 @@
-#include "python/operators/rank_stacks.h"
+#include "python/operators/agent_handlers.h"
 
 #include <dlfcn.h>
 

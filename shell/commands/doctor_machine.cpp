@@ -20,8 +20,8 @@
 #include "protocol/user_folders.h"
 #include "shell/commands/doctor.h"
 #include "shell/processes/launcher.h"
+#include "shell/processes/limits.h"
 #include "shell/processes/session_directory.h"
-#include "shell/processes/stack_limit.h"
 #include "shell/text/suggest.h"
 
 namespace lockstep::shell {

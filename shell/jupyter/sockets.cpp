@@ -5,7 +5,7 @@
 #include "protocol/blocked_signals.h"
 #include "protocol/error.h"
 #include "shell/jupyter/own_accepts.h"
-#include "shell/processes/thread_limit.h"
+#include "shell/processes/limits.h"
 #include "shell/processes/zmq_calls.h"
 
 namespace lockstep::shell::jupyter {

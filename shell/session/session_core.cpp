@@ -9,9 +9,8 @@
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "shell/processes/compiler_service.h"
+#include "shell/processes/limits.h"
 #include "shell/processes/session_plan.h"
-#include "shell/processes/stack_limit.h"
-#include "shell/processes/thread_limit.h"
 #include "shell/processes/worker_group.h"
 #include "shell/session/session_state.h"
 

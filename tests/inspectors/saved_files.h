@@ -9,7 +9,7 @@
 #include <string>
 
 #include "inspectors/pickle/reading_limit.h"
-#include "inspectors/verify/saved_replica.h"
+#include "inspectors/verify/verify.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::inspect {

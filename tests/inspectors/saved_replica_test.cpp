@@ -1,5 +1,4 @@
 // Saved replicas: LibTorch's files and Python's are compared as ranks are, and files that are neither are told why.
-#include "inspectors/verify/saved_replica.h"
 #include "inspectors/verify/verify.h"
 
 #include <gmock/gmock.h>

@@ -10,7 +10,6 @@
 #include <map>
 
 #include "inspectors/pickle/python_pickle.h"
-#include "inspectors/verify/saved_replica.h"
 #include "inspectors/verify/verify.h"
 #include "inspectors/verify/zip_archives.h"
 #include "protocol/dist_error.h"

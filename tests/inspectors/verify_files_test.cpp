@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "inspectors/verify/saved_replica.h"
 #include "protocol/dist_error.h"
 #include "tests/inspectors/reports.h"
 #include "tests/inspectors/saved_files.h"

@@ -10,8 +10,8 @@
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
 #include "shell/processes/launcher.h"
+#include "shell/processes/limits.h"
 #include "shell/processes/output_tail.h"
-#include "shell/processes/thread_limit.h"
 
 namespace lockstep::shell {
 namespace {

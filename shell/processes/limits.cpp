@@ -1,8 +1,7 @@
-#include "shell/processes/thread_limit.h"
+#include "shell/processes/limits.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
-
 #include <algorithm>
 #include <latch>
 #include <system_error>
@@ -13,6 +12,28 @@
 #include "protocol/error.h"
 
 namespace lockstep::shell {
+
+constexpr rlim_t kUsualStack = 8 << 20;
+
+void raise_stack_limit() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kUsualStack)
+    return;  // RLIM_INFINITY is the largest number
+  rlimit more{.rlim_cur = kUsualStack, .rlim_max = std::max(limit.rlim_max, kUsualStack)};
+  if (::setrlimit(RLIMIT_STACK, &more) == 0) return;
+  more = {.rlim_cur = std::min(kUsualStack, limit.rlim_max),
+          .rlim_max = limit.rlim_max};  // only root raises the second
+  ::setrlimit(RLIMIT_STACK, &more);
+}
+
+std::string stack_shortage() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kUsualStack) return "";
+  return fmt::format(
+      "the stack is limited to {} kB, and ranks and compiler may die of SIGSEGV for want of more: "
+      "`ulimit -s 8192` in the shell that starts lockstep, or /etc/security/limits.conf",
+      limit.rlim_cur / 1024);
+}
 
 void require_threads(int count, const std::string& what) {
   const BlockedSignals signals;  // they are the main thread's
