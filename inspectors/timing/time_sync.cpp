@@ -14,6 +14,7 @@
 #include "inspectors/findings/text.h"
 #include "inspectors/timing/time_sync_findings.h"
 #include "inspectors/trace/backward_clock.h"
+#include "inspectors/trace/step_reductions.h"
 #include "inspectors/trace/steps.h"
 #include "inspectors/trace/time_mark.h"
 #include "protocol/json_fields.h"
