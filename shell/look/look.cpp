@@ -81,13 +81,14 @@ Answer look_at_process(int64_t pid, const std::string& py_spy, milliseconds limi
   answer.native = native.frames;
   answer.refused = native.refused;
   if (!native.problem.empty() && !native.refused) answer.problems.push_back("no native stack: " + native.problem);
-  if (py_spy.empty() || native.refused) return answer;
+  if (py_spy.empty()) return answer;
   answer.python = python_stacks(py_spy, pid, state->is_running(), limit);
   // What was read of a rank that has moved meanwhile may be of two moments.
   const auto after = thread_state(pid, pid);
   if (after && !state->is_running() && after->has_run_since(*state))
     answer.python = python_stacks(py_spy, pid, /*stops=*/true, limit);
-  if (!answer.python.problem.empty()) answer.problems.push_back("no Python stack: " + answer.python.problem);
+  // It is refused what this process is; else it has words of its own for it.
+  if (!answer.python.problem.empty() && !native.refused) answer.problems.push_back("no Python stack: " + answer.python.problem);
   return answer;
 }
 
@@ -237,7 +238,7 @@ Look look_at(const RunningJob& job, const LookOptions& options) {
     if (found == answers.end()) silent.insert(each.rank);
     if (found == answers.end() || !found->second.exists) continue;
     Answer& answer = found->second;
-    if (answer.refused) refused.insert(each.rank);
+    if (answer.refused && answer.native.empty()) refused.insert(each.rank);
     for (const std::string& problem : answer.problems) look.problems.push_back(fmt::format("rank {}: {}", each.rank, problem));
     LookedRank& rank = look.ranks.emplace_back(
         LookedRank{.rank = each.rank, .pid = each.pid, .state = answer.state, .threads = std::move(answer.python.threads),

@@ -3,9 +3,9 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <elfutils/libdwfl.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ptrace.h>
-#include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -72,11 +72,19 @@ int no_debug_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, co
   return -1;
 }
 
-/// Reads memory of another process. Returns how many bytes, -1 where that failed.
-ssize_t read_memory(int64_t pid, uintptr_t address, void* data, size_t size) {
-  const iovec here{data, size}, there{reinterpret_cast<void*>(address), size};
-  return ::process_vm_readv(static_cast<pid_t>(pid), &here, 1, &there, 1, 0);
-}
+/// The memory of another process, as a file: some containers allow that and no call of ptrace(2).
+class Memory {
+ public:
+  explicit Memory(int64_t pid) : file_(::open(fmt::format("/proc/{}/mem", pid).c_str(), O_RDONLY | O_CLOEXEC)) {}
+
+  /// Returns how many bytes were read: fewer where the mapping ends, -1 where there is none.
+  ssize_t read(uintptr_t address, void* data, size_t size) const {
+    return uninterrupted([&] { return ::pread(file_.get(), data, size, static_cast<off_t>(address)); });
+  }
+
+ private:
+  Descriptor file_;
+};
 
 /// The registers of a thread, as DWARF numbers them on x86_64: 7 is the stack pointer, 16 the instruction pointer.
 struct Registers {
@@ -87,7 +95,7 @@ struct Registers {
 /// A process whose stacks are taken.
 class UnwoundProcess {
  public:
-  explicit UnwoundProcess(int64_t pid) : pid_(pid) {
+  explicit UnwoundProcess(int64_t pid) : memory_(pid) {
     callbacks_.find_elf = libdw().find_elf;
     callbacks_.find_debuginfo = no_debug_file;
     dwfl_ = libdw().begin(&callbacks_);
@@ -135,7 +143,7 @@ class UnwoundProcess {
           return static_cast<int>(all.size() < kMostFrames ? DWARF_CB_OK : DWARF_CB_ABORT);
         },
         &found);
-    outermost = result == 0;
+    outermost = result == 0 && found.size() > 1;
     return found;
   }
 
@@ -160,18 +168,18 @@ class UnwoundProcess {
  private:
   bool read_word(uintptr_t address, Dwarf_Word& word) {
     const uintptr_t base = address & ~(kPage - 1);
-    if (address - base > kPage - sizeof word) return read_memory(pid_, address, &word, sizeof word) == sizeof word;
+    if (address - base > kPage - sizeof word) return memory_.read(address, &word, sizeof word) == sizeof word;
     const auto [page, is_new] = pages_.try_emplace(base);
     if (is_new) {
       page->second.resize(kPage);
-      if (read_memory(pid_, base, page->second.data(), kPage) != static_cast<ssize_t>(kPage)) page->second.clear();
+      if (memory_.read(base, page->second.data(), kPage) != static_cast<ssize_t>(kPage)) page->second.clear();
     }
     if (page->second.empty()) return false;
     std::memcpy(&word, page->second.data() + (address - base), sizeof word);
     return true;
   }
 
-  const int64_t pid_;
+  const Memory memory_;
   Dwfl_Callbacks callbacks_ = {};
   Dwfl_Thread_Callbacks threads_ = {};
   Dwfl* dwfl_ = nullptr;
@@ -297,18 +305,14 @@ std::map<std::string, std::string> live_environment(int64_t pid) {
       },
       &environ, 0);
   uintptr_t entries = 0;
-  if (environ == 0 || read_memory(pid, environ, &entries, sizeof entries) != sizeof entries) return variables;
+  const Memory memory(pid);
+  if (environ == 0 || memory.read(environ, &entries, sizeof entries) != sizeof entries) return variables;
   constexpr size_t kMostVariables = 4096, kLongest = 4096;
   for (size_t i = 0; i < kMostVariables; ++i) {
     uintptr_t entry = 0;
-    if (read_memory(pid, entries + i * sizeof entry, &entry, sizeof entry) != sizeof entry || entry == 0) break;
+    if (memory.read(entries + i * sizeof entry, &entry, sizeof entry) != sizeof entry || entry == 0) break;
     std::string text(kLongest, '\0');
-    // What lies behind the end of a mapping can't be read; the first part can.
-    ssize_t size = read_memory(pid, entry, text.data(), kPage - entry % kPage);
-    if (size == static_cast<ssize_t>(kPage - entry % kPage) && text.find('\0') >= static_cast<size_t>(size))
-      size += std::max<ssize_t>(0, read_memory(pid, entry + static_cast<uintptr_t>(size), text.data() + size,
-                                               kLongest - static_cast<size_t>(size)));
-    text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
+    text.resize(static_cast<size_t>(std::max<ssize_t>(memory.read(entry, text.data(), kLongest), 0)));
     text.resize(std::min(text.find('\0'), text.size()));
     if (const size_t sign = text.find('='); sign != std::string::npos)
       variables.emplace(text.substr(0, sign), text.substr(sign + 1));

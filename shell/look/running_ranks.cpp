@@ -55,6 +55,7 @@ struct Process {
   uint64_t started = 0;
   uid_t user = 0;
   bool has_ended = false;
+  std::string name;  // the kernel's: "python", "pt_main_thread"
 };
 
 /// What a process says of itself.
@@ -84,6 +85,8 @@ std::map<int64_t, Process> all_processes() {
     std::istringstream fields(text.substr(std::min(text.rfind(')') + 1, text.size())));
     Process process{.pid = *pid, .user = status.st_uid};
     if (std::string state; fields >> state >> process.parent) process.has_ended = state == "Z" || state == "X";
+    if (const size_t open = text.find('('); open != std::string::npos)
+      process.name = text.substr(open + 1, text.rfind(')') - open - 1);
     process.started = dist::process_start_time(*pid).value_or(0);
     found.emplace(*pid, process);
   }
@@ -316,8 +319,11 @@ std::vector<RunningJob> find_running_jobs(const std::vector<int64_t>& pids, std:
   std::vector<Candidate> candidates, unnumbered;
   size_t refused = 0;
   for (const auto& [pid, answer] : ask_in_copies(asked, limit, ask_process)) {
-    refused += json::parse(answer).value("refused", false);
-    Candidate found = candidate_of(processes.at(pid), answer);
+    const Process& process = processes.at(pid);
+    const bool may_be_rank = process.name.starts_with("python") || process.name.starts_with("pt_") ||
+                             std::ranges::find(pids, pid) != pids.end();
+    refused += may_be_rank && json::parse(answer).value("refused", false);
+    Candidate found = candidate_of(process, answer);
     (found.numbering ? candidates : unnumbered).push_back(std::move(found));
   }
   drop_launchers(processes, candidates);
