@@ -19,16 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-/// Adds the default group's ranks, which the job has: a dump may describe none of Gloo's groups.
-void complete_default_group(int world_size, inspect::Evidence& dump) {
-  for (inspect::EvidenceGroup& group : dump.groups) {
-    if (group.description != inspect::kDefaultGroup || !group.ranks.empty()) continue;
-    group.ranks.resize(static_cast<size_t>(world_size));
-    std::iota(group.ranks.begin(), group.ranks.end(), 0);
-    group.size = world_size;
-  }
-}
-
 /// Of a text that has a character for each byte.
 std::string bytes_of_text(const std::string& text) {
   const std::wstring characters = to_wide(text);
@@ -54,6 +44,15 @@ bool any_frame(const std::vector<inspect::EvidenceFrame>& frames, std::initializ
 }
 
 }  // namespace
+
+void complete_default_group(int world_size, inspect::Evidence& dump) {
+  for (inspect::EvidenceGroup& group : dump.groups) {
+    if (group.description != inspect::kDefaultGroup || !group.ranks.empty()) continue;
+    group.ranks.resize(static_cast<size_t>(world_size));
+    std::iota(group.ranks.begin(), group.ranks.end(), 0);
+    group.size = world_size;
+  }
+}
 
 std::vector<inspect::EvidenceFrame> main_frames(int rank, const json& stacks) {
   inspect::Remains read;

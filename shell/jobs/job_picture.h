@@ -13,6 +13,9 @@ namespace lockstep::shell {
 /// Asks all ranks that live, each request at most `limit`. A rank that does not answer costs its facts: `unread` says why.
 inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit);
 
+/// Adds the default group's ranks, which the job has: a dump may describe none of Gloo's groups.
+void complete_default_group(int world_size, inspect::Evidence& dump);
+
 /// Adds the dumps that a rank which raised an exception has left in the job's folder.
 void add_left_dumps(const std::string& folder, int rank, int world_size, inspect::Remains& remains);
 

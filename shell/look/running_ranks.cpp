@@ -35,7 +35,7 @@ constexpr std::array kWanted = {
     "SLURM_NNODES", "SLURM_STEP_NUM_NODES", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
     "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE",
     "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "NCCL_RAS_ADDR", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
-    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE", "VIRTUAL_ENV", "CONDA_PREFIX"};
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_WORKER_SERVER_SOCKET", "VIRTUAL_ENV", "CONDA_PREFIX"};
 
 /// How a launcher numbers its ranks.
 struct Numbering {
@@ -118,18 +118,17 @@ std::string ask_process(int64_t pid) {
   const bool python = fs::read_symlink(folder + "exe", error).filename().string().starts_with("python");
   answer["python"] = python;
   const auto& variables = answer["variables"];
-  const auto is_numbered = [&] {
-    return std::ranges::any_of(kNumberings, [&](const Numbering& each) { return variables.contains(each.rank); });
-  };
-  const bool numbered = is_numbered();
+  const bool numbered =
+      std::ranges::any_of(kNumberings, [&](const Numbering& each) { return variables.contains(each.rank); });
   if (numbered || python) {
     const std::string maps = protocol::read_file(folder + "maps").value_or("");
     answer["torch"] = maps.find("/libtorch") != std::string::npos;
     answer["gpu"] = maps.find("/dev/nvidia") != std::string::npos;
     answer["command"] = parts(protocol::read_file(folder + "cmdline").value_or(""));
     answer["folder"] = fs::read_symlink(folder + "cwd", error).string();
-    // Ranks that a script has started (torch.multiprocessing) have set their variables themselves.
-    if (answer["torch"] && !variables.contains("RANK"))
+    // Ranks that a script has started (torch.multiprocessing) have set their variables themselves, and any rank may have
+    // set others before it has used torch.
+    if (answer["torch"])
       for (const auto& [name, value] : live_environment(pid)) keep(name, value);
   }
   return answer.dump(-1, ' ', false, json::error_handler_t::replace);

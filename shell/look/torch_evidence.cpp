@@ -21,6 +21,8 @@
 #include "inspectors/remains/error_file.h"
 #include "protocol/descriptor.h"
 #include "protocol/files.h"
+#include "shell/jobs/job_picture.h"
+#include "shell/look/worker_server.h"
 
 namespace lockstep::shell {
 namespace {
@@ -112,6 +114,33 @@ void add_dumps(const RunningJob& job, std::chrono::milliseconds limit, inspect::
   }
 }
 
+/// Asks the servers that torch runs in ranks. Their dumps have no lines: a rank that waits in such a call is at the line
+/// that its stack has.
+void add_recorders(const RunningJob& job, std::chrono::milliseconds limit, inspect::Remains& remains,
+                   std::vector<std::string>& problems) {
+  for (const RunningRank& rank : job.ranks) {
+    for (const std::string& text : ask_worker_server(rank.pid, variable(rank, "TORCH_WORKER_SERVER_SOCKET"), limit)) {
+      try {
+        inspect::Evidence dump = inspect::read_flight_recorder(text, fmt::format("rank {}", rank.rank), rank.rank);
+        if (dump.calls.empty() && dump.groups.empty()) continue;  // of a backend that the rank does not use
+        complete_default_group(job.world_size, dump);
+        const auto stack = std::ranges::find_if(remains.stacks, [&](const inspect::RankStack& each) {
+          return each.rank == rank.rank && each.is_main;
+        });
+        const auto doing = std::ranges::find(remains.doing, rank.rank, &inspect::RankDoing::rank);
+        for (inspect::EvidenceCall& call : dump.calls)
+          if (call.frames.empty() && call.state != inspect::EvidenceState::completed && stack != remains.stacks.end() &&
+              doing != remains.doing.end() && doing->op == call.op)
+            call.frames = stack->frames;
+        remains.evidence.push_back(std::move(dump));
+        ++remains.files;
+      } catch (const inspect::UnreadableEvidence& error) {
+        problems.emplace_back(error.what());
+      }
+    }
+  }
+}
+
 /// Adds the exceptions of ranks that are gone, which torchrun's workers write into folders of their local ranks.
 void add_error_files(const RunningJob& job, inspect::Remains& remains, std::vector<std::string>& problems) {
   for (const int rank : job.gone()) {
@@ -158,6 +187,7 @@ void add_ras(const RunningJob& job, inspect::Remains& remains, std::vector<std::
 void add_torch_evidence(const RunningJob& job, std::chrono::milliseconds limit, inspect::Remains& remains,
                         std::vector<std::string>& problems) {
   add_dumps(job, limit, remains, problems);
+  if (remains.evidence.empty()) add_recorders(job, limit, remains, problems);
   add_error_files(job, remains, problems);
   add_ras(job, remains, problems);
 }

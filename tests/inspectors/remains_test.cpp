@@ -53,6 +53,25 @@ struct Call {
   std::string dtype = "Float", group = "0";
 };
 
+/// A running job whose ranks were looked at from outside.
+Remains looked_at(const std::vector<RankDoing>& doing) {
+  Remains remains;
+  remains.doing = doing;
+  remains.files = static_cast<int64_t>(doing.size());
+  remains.look = OutsideLook{.world = RankSet::all(static_cast<int>(doing.size())), .elsewhere = {}};
+  for (const RankDoing& each : doing)
+    remains.stacks.push_back({.rank = each.rank,
+                              .thread = "MainThread",
+                              .is_main = true,
+                              .frames = {{.function = "step", .file = "train.py", .line = each.op == "barrier" ? 9 : 7}},
+                              .origin = {}});
+  return remains;
+}
+
+RankDoing waits_in(int rank, const std::string& op) {
+  return {.rank = rank, .kind = FindingKind::collective, .words = "waits in " + op, .op = op};
+}
+
 /// A dump in the form of c10d.
 std::string dump(int world, const std::vector<Call>& calls) {
   json entries = json::array();
@@ -806,6 +825,54 @@ TEST(Judge, NothingOrNothingWrongIsSaid) {
   const Folder nameless;
   nameless.write("dump.json", dump(1, {{.seq = 1, .state = "scheduled"}}));
   EXPECT_EQ(last_of({nameless.str()}).verdict, Verdict::unsupported);
+}
+
+TEST(Stacks, SayWhoWaitsForWhom) {
+  const RankDoing odd = {.rank = 2, .kind = FindingKind::lock, .words = "waits for a lock"};
+  const Finding last =
+      judge(looked_at({waits_in(0, "all_reduce"), waits_in(1, "all_reduce"), odd, waits_in(3, "all_reduce")})).back();
+  EXPECT_EQ(last.severity, Severity::fault);
+  EXPECT_EQ(last.kind, FindingKind::lock);
+  EXPECT_EQ(last.ranks, RankSet{2});
+  EXPECT_EQ(last.reference_ranks, (RankSet{0, 1, 3}));
+  EXPECT_EQ(last.where, "train.py:7 in step");
+  EXPECT_THAT(last.message, AllOf(HasSubstr("ranks 0-1,3 wait in all_reduce (train.py:7 in step); rank 2 waits for a lock "
+                                            "(train.py:7 in step)"),
+                                  HasSubstr("by stacks")));
+}
+
+TEST(Stacks, NameTheRankThatIsInAnotherCollective) {
+  const Finding last =
+      judge(looked_at({waits_in(0, "all_reduce"), waits_in(1, "barrier"), waits_in(2, "all_reduce")})).back();
+  EXPECT_EQ(last.kind, FindingKind::other_collective);
+  EXPECT_EQ(last.ranks, RankSet{1});
+  EXPECT_THAT(last.message, HasSubstr("rank 1 waits in barrier (train.py:9 in step): if these are calls of one group"));
+}
+
+TEST(Stacks, ARankThatIsGoneIsTheCause) {
+  const RankDoing slow = {.rank = 1, .kind = FindingKind::computing, .words = "computes"};
+  const RankDoing gone = {.rank = 2, .kind = FindingKind::died, .words = "was killed by SIGKILL", .ended = true};
+  const Finding last = judge(looked_at({waits_in(0, "all_reduce"), slow, gone})).back();
+  EXPECT_EQ(last.kind, FindingKind::died);
+  EXPECT_EQ(last.ranks, (RankSet{1, 2}));
+}
+
+TEST(Stacks, ProveNothingOfRanksThatMove) {
+  RankDoing moves = waits_in(1, "all_reduce");
+  moves.has_moved = true;
+  const Finding last = judge(looked_at({waits_in(0, "all_reduce"), moves})).back();
+  EXPECT_EQ(last.severity, Severity::note);
+  EXPECT_EQ(last.verdict, Verdict::unsupported);
+  EXPECT_THAT(last.message, HasSubstr("no hang is proven by this: ranks 0-1 wait in all_reduce"));
+}
+
+TEST(Stacks, SayWhichRanksAreElsewhere) {
+  Remains remains = looked_at({waits_in(0, "all_reduce"), waits_in(1, "all_reduce")});
+  remains.look->world = RankSet::all(4);
+  remains.look->elsewhere = RankSet{2, 3};
+  const std::vector<Finding> findings = judge(remains);
+  EXPECT_THAT(findings.front().message, HasSubstr("ranks 2-3 are on other machines"));
+  EXPECT_THAT(findings.back().message, HasSubstr("a rank on another machine may not have called it"));
 }
 
 }  // namespace

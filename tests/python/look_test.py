@@ -122,6 +122,16 @@ class Hangs(unittest.TestCase):
     def test_a_data_loader(self):
         self.waits_for_the_odd_one("loader", "loading_data", "waits for its data loader", "# no batch")
 
+    def test_the_flight_recorder_of_a_server_of_torch(self):
+        with tempfile.TemporaryDirectory(prefix="ls-") as folder, Job("served", folder) as job:
+            seen = look_until_it_hangs(job, "--hang-timeout", 1, "--json")
+        (fault,) = [each for each in seen.of("finding") if each["severity"] == "fault"]
+        self.assertEqual((fault["kind"], fault["ranks"]), ("lock", [5]), fault)
+        self.assertIn("all_reduce #4 of default_pg float32 [4, 3] (", fault["message"])
+        self.assertIn(place("# of a step"), fault["message"])
+        self.assertIn(f"rank 5 waits for a lock ({JOB}:{line_of('# nobody lets go')} in lock)", fault["message"])
+        self.assertIn("by the Flight Recorder", fault["message"])
+
     def test_an_endless_loop(self):
         fault, told, _ = self.look("loop", "computing", [5], place("# of a step"), "/jobs/look.py:")
         self.assertRegex(fault["message"], r"rank 5 computes, at (the same line|another line of the same function) .*\(.*in loop\)")

@@ -60,6 +60,14 @@ def loop(rank):
     train_step()
 
 
+def served(rank):
+    """Under a server of torch, which has the Flight Recorder."""
+    from torch.distributed.elastic.control_plane import worker_main
+    os.environ["TORCH_WORKER_SERVER_SOCKET"] = os.path.join(sys.argv[2], f"socket-{rank}")
+    with worker_main():
+        lock(rank)
+
+
 def stopped(rank):
     if rank == ODD:
         os.kill(os.getpid(), 19)

@@ -1,0 +1,103 @@
+#include "shell/look/worker_server.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "protocol/descriptor.h"
+#include "protocol/files.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kLargestAnswer = size_t{256} << 20;
+
+bool runs_server(int64_t pid) {
+  std::error_code error;
+  for (fs::directory_iterator thread(fmt::format("/proc/{}/task", pid), error), end; !error && thread != end;
+       thread.increment(error))
+    if (protocol::read_file(thread->path().string() + "/comm").value_or("").starts_with("pt_workerserver")) return true;
+  return false;
+}
+
+/// Returns the ports at which the process listens for connections to any address.
+std::vector<uint16_t> ports_of(int64_t pid) {
+  std::set<std::string> sockets;
+  std::error_code error;
+  for (fs::directory_iterator each(fmt::format("/proc/{}/fd", pid), error), end; !error && each != end;
+       each.increment(error)) {
+    std::error_code gone;
+    const std::string target = fs::read_symlink(each->path(), gone).string();
+    if (target.starts_with("socket:[")) sockets.insert(target.substr(8, target.size() - 9));
+  }
+  std::vector<uint16_t> ports;
+  std::istringstream lines(protocol::read_file(fmt::format("/proc/{}/net/tcp6", pid)).value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string number, local, remote, state, skipped, inode;
+    words >> number >> local >> remote >> state;
+    for (int i = 0; i < 5; ++i) words >> skipped;
+    words >> inode;
+    const bool any_address = local.starts_with(std::string(32, '0') + ":");
+    if (state == "0A" && any_address && sockets.contains(inode))
+      ports.push_back(static_cast<uint16_t>(std::stoul(local.substr(33), nullptr, 16)));
+  }
+  return ports;
+}
+
+/// Returns the body of the answer to a question; empty where there is none.
+std::string answer_of(const sockaddr* address, socklen_t size, const char* question, Clock::time_point deadline) {
+  const Descriptor fd(::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd || (::connect(fd.get(), address, size) != 0 && errno != EINPROGRESS)) return {};
+  pollfd polled{.fd = fd.get(), .events = POLLOUT, .revents = 0};
+  if (poll_until({&polled, 1}, deadline) <= 0 ||
+      !send_all(fd.get(), fmt::format("POST /handler/{} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"
+                                      "Connection: close\r\n\r\n",
+                                      question)))
+    return {};
+  std::string text;
+  polled.events = POLLIN;
+  while (text.size() < kLargestAnswer && poll_until({&polled, 1}, deadline) > 0)
+    if (read_some(fd.get(), text) != Reading::bytes) break;
+  const size_t end = text.find("\r\n\r\n");
+  return text.starts_with("HTTP/1.") && text.substr(8, 5) == " 200 " && end != std::string::npos ? text.substr(end + 4) : "";
+}
+
+std::vector<std::string> recorders_at(const sockaddr* address, socklen_t size, Clock::time_point deadline) {
+  std::vector<std::string> found;
+  for (const char* question : {"fr_trace_json", "dump_nccl_trace_json"})
+    if (std::string body = answer_of(address, size, question, deadline); body.starts_with('{'))
+      found.push_back(std::move(body));
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::string> ask_worker_server(int64_t pid, const std::string& socket, std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  sockaddr_un file{.sun_family = AF_UNIX, .sun_path = {}};
+  if (!runs_server(pid)) return {};
+  if (!socket.empty() && socket.size() < sizeof file.sun_path) {
+    std::memcpy(file.sun_path, socket.c_str(), socket.size());
+    return recorders_at(reinterpret_cast<const sockaddr*>(&file), sizeof file, deadline);
+  }
+  for (const uint16_t port : ports_of(pid)) {
+    sockaddr_in6 address{.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    auto found = recorders_at(reinterpret_cast<const sockaddr*>(&address), sizeof address, deadline);
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+}  // namespace lockstep::shell
