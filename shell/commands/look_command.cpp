@@ -98,7 +98,7 @@ std::vector<TreeStack> main_stacks(const Look& look, const Screen& screen) {
     if (stack.frames.empty()) stack.frames.push_back({.text = "no stack"});
     const auto doing = std::ranges::find(look.remains.doing, each.rank, &inspect::RankDoing::rank);
     if (doing != look.remains.doing.end()) stack.state = doing->words;
-    if (main && main->holds_lock) stack.state += ", holds the interpreter's lock";
+    if (main && main->holds_lock) stack.state += " with the interpreter's lock";
     stacks.push_back(std::move(stack));
   }
   return stacks;

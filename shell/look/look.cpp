@@ -167,10 +167,10 @@ inspect::RankDoing doing_of_looked(const LookedRank& rank, const std::vector<ins
   const inspect::EvidenceFrame* const now = inspect::program_frame(frames);
   const inspect::EvidenceFrame* const then = inspect::program_frame(before);
   if (rank.has_moved && doing.op.empty() && now && then)
-    doing.words += *now == *then ? ", at the same line in both looks"
+    doing.words += *now == *then ? " at the same line in both looks"
                    : now->function == then->function && now->file == then->file
-                       ? ", at another line of the same function in the other look"
-                       : ", elsewhere in the other look";
+                       ? " at another line of the same function in the other look"
+                       : " elsewhere in the other look";
   return doing;
 }
 

@@ -134,7 +134,7 @@ class Hangs(unittest.TestCase):
 
     def test_an_endless_loop(self):
         fault, told, _ = self.look("loop", "computing", [5], place("# of a step"), "/jobs/look.py:")
-        self.assertRegex(fault["message"], r"rank 5 computes, at (the same line|another line of the same function) .*\(.*in loop\)")
+        self.assertRegex(fault["message"], r"rank 5 computes at (the same line|another line of the same function) .*\(.*in loop\)")
         (odd,) = [each for each in told.of("rank") if each["rank"] == 5]
         self.assertTrue(odd["moved"])
 
