@@ -224,7 +224,11 @@ Look look_at(const RunningJob& job, const LookOptions& options) {
   }
   const auto first = std::chrono::steady_clock::now();
   std::map<int64_t, Answer> answers = look_at_processes(pids, py_spy, options.limit), before;
-  std::this_thread::sleep_until(first + options.apart);
+  // Nothing can be seen of a rank by waiting that has not run for longer than that.
+  const bool all_still = std::ranges::all_of(job.ranks, [&](const RunningRank& each) {
+    return still[each.pid].value_or(0) * 1000 >= static_cast<double>(options.apart.count());
+  });
+  if (!all_still) std::this_thread::sleep_until(first + options.apart);
   // A main thread that has not run is where it was.
   std::vector<int64_t> moved;
   for (const auto& [pid, answer] : answers)

@@ -105,6 +105,7 @@ void add_dumps(const RunningJob& job, std::chrono::milliseconds limit, inspect::
       if (before == asked.end() || Clock::now() >= deadline) break;
     }
     if (dump) {
+      complete_default_group(job.world_size, *dump);
       remains.evidence.push_back(std::move(*dump));
       ++remains.files;
     } else if (!problem.empty() || before != asked.end()) {

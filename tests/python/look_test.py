@@ -123,7 +123,13 @@ class Hangs(unittest.TestCase):
         self.waits_for_the_odd_one("loader", "loading_data", "waits for its data loader", "# no batch")
 
     def test_the_flight_recorder_of_a_server_of_torch(self):
-        with tempfile.TemporaryDirectory(prefix="ls-") as folder, Job("served", folder) as job:
+        self.has_numbers("served")
+
+    def test_the_flight_recorder_by_its_trigger(self):
+        self.has_numbers("piped")
+
+    def has_numbers(self, case):
+        with tempfile.TemporaryDirectory(prefix="ls-") as folder, Job(case, folder) as job:
             seen = look_until_it_hangs(job, "--hang-timeout", 1, "--json")
         (fault,) = [each for each in seen.of("finding") if each["severity"] == "fault"]
         self.assertEqual((fault["kind"], fault["ranks"]), ("lock", [5]), fault)

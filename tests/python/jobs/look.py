@@ -68,6 +68,22 @@ def served(rank):
         lock(rank)
 
 
+def piped(rank):
+    """With what a rank of NCCL has: a pipe that triggers a dump of the Flight Recorder."""
+    stem = os.path.join(sys.argv[2], "rank-")
+    os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] = os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = stem
+    os.mkfifo(f"{stem}{rank}.pipe")
+
+    def dump():
+        while True:
+            with open(f"{stem}{rank}.pipe", "rb") as pipe:
+                pipe.read(1)
+            with open(f"{stem}{rank}", "wb") as file:
+                file.write(torch._C._distributed_c10d._dump_fr_trace())
+    threading.Thread(target=dump, daemon=True).start()
+    lock(rank)
+
+
 def stopped(rank):
     if rank == ODD:
         os.kill(os.getpid(), 19)
