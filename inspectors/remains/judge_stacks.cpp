@@ -101,9 +101,9 @@ void judge_stacks(const Case& job, Verdicts& verdicts) {
   if (const RankSet& elsewhere = job.remains.look->elsewhere; !elsewhere.empty()) {
     Finding note = about().finding(Severity::note, Verdict::missing);
     note.ranks = elsewhere;
-    note.message = fmt::format("{} {} on other machines, or {} not started by this job's launcher here: not looked at",
-                               elsewhere.words(), elsewhere.size() == 1 ? "is" : "are",
-                               elsewhere.size() == 1 ? "was" : "were");
+    note.message =
+        fmt::format("{} {} on other machines, or {} not started by this job's launcher here: not looked at",
+                    elsewhere.words(), elsewhere.size() == 1 ? "is" : "are", elsewhere.size() == 1 ? "was" : "were");
     verdicts.add(Weight::remark, std::move(note));
   }
   if (!job.dumped.empty()) return;

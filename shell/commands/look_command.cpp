@@ -70,7 +70,8 @@ std::string native_text(const std::vector<inspect::StackFrame>& frames, const Sc
 /// Returns "torch/distributed/distributed_c10d.py" of a package's file; other files as they are.
 std::string short_file(const std::string& file) {
   for (const char* folder : {"/site-packages/", "/dist-packages/"})
-    if (const size_t at = file.rfind(folder); at != std::string::npos) return file.substr(at + std::string_view(folder).size());
+    if (const size_t at = file.rfind(folder); at != std::string::npos)
+      return file.substr(at + std::string_view(folder).size());
   const size_t at = file.rfind("/lib/python3");
   const size_t end = at == std::string::npos ? at : file.find('/', at + 5);
   return end == std::string::npos ? file : file.substr(end + 1);
@@ -80,8 +81,9 @@ std::vector<TreeFrame> frames_of(const std::vector<inspect::EvidenceFrame>& inne
   std::vector<TreeFrame> frames;
   for (auto each = innermost_first.rbegin(); each != innermost_first.rend(); ++each) {
     if (each->file.ends_with("torch/distributed/c10d_logger.py")) continue;  // around every collective
-    frames.push_back({.text = without_controls(fmt::format("{} ({}:{})", each->function, short_file(each->file), each->line)),
-                      .is_library = !inspect::is_of_program(*each)});
+    frames.push_back(
+        {.text = without_controls(fmt::format("{} ({}:{})", each->function, short_file(each->file), each->line)),
+         .is_library = !inspect::is_of_program(*each)});
   }
   return frames;
 }
@@ -128,10 +130,9 @@ void print_tree(const std::string& thread, const std::vector<TreeStack>& stacks,
   if (stacks.empty()) return;
   const bool one_state =
       std::ranges::all_of(stacks, [&](const TreeStack& each) { return each.state == stacks.front().state; });
-  fmt::print("{}, {}{}\n", paint(screen, Style::bold, ranks_of(stacks).words()), thread,
-             one_state && !stacks.front().state.empty()
-                 ? ": " + inspect::said_of(stacks.front().state, stacks.size())
-                 : "");
+  fmt::print(
+      "{}, {}{}\n", paint(screen, Style::bold, ranks_of(stacks).words()), thread,
+      one_state && !stacks.front().state.empty() ? ": " + inspect::said_of(stacks.front().state, stacks.size()) : "");
   const std::vector<std::string> lines = stack_tree(stacks, screen, whole);
   const size_t shown = whole || lines.size() <= most ? lines.size() : most;
   for (size_t i = 0; i < shown; ++i) {
@@ -144,11 +145,12 @@ void print_tree(const std::string& thread, const std::vector<TreeStack>& stacks,
 
 std::string job_words(const RunningJob& job, const Look& look) {
   const RunningRank& first = job.ranks.front();
-  std::string words = fmt::format("job {}{}: {} of {} ranks here, {} in {}", job.id,
-                                  job.launcher.empty() ? "" : " of " + job.launcher, job.ranks.size(), job.world_size,
-                                  first.script, first.folder);
+  std::string words =
+      fmt::format("job {}{}: {} of {} ranks here, {} in {}", job.id, job.launcher.empty() ? "" : " of " + job.launcher,
+                  job.ranks.size(), job.world_size, first.script, first.folder);
   words += look.py_spy.empty() ? "; no py-spy" : "; py-spy " + look.py_spy;
-  if (job.numbered_here) words += "; nothing says which rank a process is: they are numbered in the order of their start";
+  if (job.numbered_here)
+    words += "; nothing says which rank a process is: they are numbered in the order of their start";
   return words;
 }
 
@@ -189,12 +191,8 @@ void print_look_as_json(const RunningJob& job, const Look& look) {
                {"py_spy", look.py_spy.empty() ? json() : json(look.py_spy)},
                {"problems", look.problems}});
   for (const inspect::RankDoing& each : look.remains.doing) {
-    json event = {{"event", "rank"},
-                  {"rank", each.rank},
-                  {"ended", each.ended},
-                  {"kind", each.kind},
-                  {"words", each.words},
-                  {"call", each.op.empty() ? json() : json(each.op)},
+    json event = {{"event", "rank"},        {"rank", each.rank},   {"ended", each.ended},
+                  {"kind", each.kind},      {"words", each.words}, {"call", each.op.empty() ? json() : json(each.op)},
                   {"moved", each.has_moved}};
     const auto rank = std::ranges::find(look.ranks, each.rank, &LookedRank::rank);
     if (rank != look.ranks.end()) {
@@ -219,8 +217,14 @@ void print_look_as_json(const RunningJob& job, const Look& look) {
                    {"native", main ? native : json()}});
     }
     if (!rank.main_thread() && !native.empty())
-      print_event({{"event", "stack"}, {"rank", rank.rank}, {"thread", nullptr}, {"tid", rank.pid}, {"main", true},
-                   {"holds_lock", nullptr}, {"python", nullptr}, {"native", native}});
+      print_event({{"event", "stack"},
+                   {"rank", rank.rank},
+                   {"thread", nullptr},
+                   {"tid", rank.pid},
+                   {"main", true},
+                   {"holds_lock", nullptr},
+                   {"python", nullptr},
+                   {"native", native}});
   }
 }
 
@@ -249,7 +253,8 @@ int look(const LookCommand& command) {
 
 std::function<int()> set_up_look(CLI::App& app) {
   auto command = std::make_shared<LookCommand>();
-  app.add_option("pid", command->pids, "Processes of the job: ranks, or their launcher. Not needed if one job of yours runs");
+  app.add_option("pid", command->pids,
+                 "Processes of the job: ranks, or their launcher. Not needed if one job of yours runs");
   app.add_option("--job", command->job, "The job, where several run: its id, or the beginning of it");
   app.add_option("--hang-timeout", command->hang_timeout_s,
                  "A wait is a hang if the ranks have waited for this many seconds")
@@ -266,13 +271,16 @@ std::function<int()> set_up_look(CLI::App& app) {
   app.add_flag("--whole", command->whole, "All frames and lines");
   app.add_flag("--json", command->as_json, "JSON lines: job, rank, stack, files, finding, end");
   app.footer(
-      "The job may have been started by anything that numbers its ranks (torchrun, srun, mpirun), and goes on as it is.\n"
-      "Lines of Python need py-spy (pip install py-spy). Exit codes: 0 no fault is proven; 1 a fault; 2 bad usage, or no\n"
+      "The job may have been started by anything that numbers its ranks (torchrun, srun, mpirun), and goes on as it "
+      "is.\n"
+      "Lines of Python need py-spy (pip install py-spy). Exit codes: 0 no fault is proven; 1 a fault; 2 bad usage, or "
+      "no\n"
       "such job.");
   return [command] { return look(*command); };
 }
 
-const RegisterCommand kLook({"look", "What the ranks of a running job do that was started without Lockstep", set_up_look});
+const RegisterCommand kLook({"look", "What the ranks of a running job do that was started without Lockstep",
+                             set_up_look});
 
 }  // namespace
 }  // namespace lockstep::shell

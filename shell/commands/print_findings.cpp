@@ -22,9 +22,7 @@ void print_findings(const std::vector<Finding>& findings) {
   for (const Finding& each : findings) std::fputs(finding_text(each, screen).c_str(), stdout);
 }
 
-void print_event(const json& event) {
-  std::puts(event.dump(-1, ' ', false, json::error_handler_t::replace).c_str());
-}
+void print_event(const json& event) { std::puts(event.dump(-1, ' ', false, json::error_handler_t::replace).c_str()); }
 
 void print_findings_as_json(const json& files, const std::vector<Finding>& findings, int exit_code,
                             const std::function<void(json& event, const Finding& finding)>& complete) {

@@ -59,13 +59,10 @@ Answer from_text(const std::string& text) {
   const json from = json::parse(text);
   Answer answer{.exists = from.at("exists"), .refused = from.at("refused"), .problems = from.at("problems")};
   const json& state = from.at("state");
-  answer.state = {.state = state[0].get<std::string>().front(),
-                  .switches = state[1],
-                  .run_ns = state[2],
-                  .processor = state[3]};
+  answer.state = {
+      .state = state[0].get<std::string>().front(), .switches = state[1], .run_ns = state[2], .processor = state[3]};
   answer.python.threads = read_py_spy(from.at("python"));
-  for (const json& each : from.at("native"))
-    answer.native.push_back({.function = each[0], .object = each[1]});
+  for (const json& each : from.at("native")) answer.native.push_back({.function = each[0], .object = each[1]});
   return answer;
 }
 
@@ -88,7 +85,8 @@ Answer look_at_process(int64_t pid, const std::string& py_spy, milliseconds limi
   if (after && !state->is_running() && after->has_run_since(*state))
     answer.python = python_stacks(py_spy, pid, /*stops=*/true, limit);
   // It is refused what this process is; else it has words of its own for it.
-  if (!answer.python.problem.empty() && !native.refused) answer.problems.push_back("no Python stack: " + answer.python.problem);
+  if (!answer.python.problem.empty() && !native.refused)
+    answer.problems.push_back("no Python stack: " + answer.python.problem);
   return answer;
 }
 
@@ -120,8 +118,10 @@ std::string call_of(const std::vector<inspect::EvidenceFrame>& frames) {
   // Of calls within calls that which the program has made: all_gather_object, and not its all_gather.
   std::string name;
   for (const inspect::EvidenceFrame& frame : frames)
-    if (is_of_c10d(frame) && !frame.function.starts_with('_')) name = frame.function;
-    else if (!name.empty() && inspect::is_of_program(frame)) break;
+    if (is_of_c10d(frame) && !frame.function.starts_with('_'))
+      name = frame.function;
+    else if (!name.empty() && inspect::is_of_program(frame))
+      break;
   return name;
 }
 
@@ -130,9 +130,8 @@ bool waits_for_interpreter(const LookedRank& rank) {
     return frame.function.starts_with("PyEval_RestoreThread") || frame.function.starts_with("PyEval_AcquireThread") ||
            frame.function.starts_with("take_gil") || frame.function.starts_with("PyGILState_Ensure");
   });
-  return at_lock && std::ranges::any_of(rank.threads, [&](const PythonThread& each) {
-           return each.holds_lock && each.id != rank.pid;
-         });
+  return at_lock && std::ranges::any_of(
+                        rank.threads, [&](const PythonThread& each) { return each.holds_lock && each.id != rank.pid; });
 }
 
 inspect::RankDoing doing_of_looked(const LookedRank& rank, const std::vector<inspect::EvidenceFrame>& frames,
@@ -142,8 +141,7 @@ inspect::RankDoing doing_of_looked(const LookedRank& rank, const std::vector<ins
     native.push_back({{"function", each.function}, {"object", each.object}});
   const bool runs = rank.state.is_running();
   inspect::RankDoing doing = doing_of(
-      rank.rank,
-      {{"native", native}, {"held", !runs}, {"at_lock", waits_for_interpreter(rank) ? "held" : ""}}, frames);
+      rank.rank, {{"native", native}, {"held", !runs}, {"at_lock", waits_for_interpreter(rank) ? "held" : ""}}, frames);
   doing.has_moved = rank.has_moved;
   if (rank.state.is_stopped()) {
     doing.kind = FindingKind::stopped;
@@ -179,7 +177,8 @@ void add_ended(const RunningJob& job, Look& look) {
   std::set<int> explained;
   for (const inspect::RankError& each : look.remains.errors) explained.insert(each.rank);
   for (const int rank : gone) {
-    inspect::RankDoing doing{.rank = rank, .kind = FindingKind::died, .words = "has no process any more", .ended = true};
+    inspect::RankDoing doing{
+        .rank = rank, .kind = FindingKind::died, .words = "has no process any more", .ended = true};
     if (gone.size() == 1 && job.ended.size() == 1) {
       const SeenEnd end{.rank = rank, .pid = job.ended.front().pid, .wait_status = job.ended.front().wait_status};
       doing.kind = end.is_clean() ? FindingKind::finished : FindingKind::died;
@@ -209,7 +208,8 @@ Look look_at(const RunningJob& job, const LookOptions& options) {
   look.remains.look = inspect::OutsideLook{.world = job.world(), .elsewhere = job.elsewhere};
   const std::string py_spy = find_py_spy(options.py_spy, python_folders(job));
   if (!py_spy.empty()) look.py_spy = py_spy_version(py_spy, options.limit);
-  const bool any_python = std::ranges::any_of(job.ranks, [](const RunningRank& each) { return !each.python_folder.empty(); });
+  const bool any_python =
+      std::ranges::any_of(job.ranks, [](const RunningRank& each) { return !each.python_folder.empty(); });
   if (py_spy.empty() && any_python)
     look.problems.emplace_back(
         "no Python stacks, and no lines of the program: there is no py-spy beside the job's Python, nor in PATH. pip "
@@ -243,11 +243,15 @@ Look look_at(const RunningJob& job, const LookOptions& options) {
     if (found == answers.end() || !found->second.exists) continue;
     Answer& answer = found->second;
     if (answer.refused && answer.native.empty()) refused.insert(each.rank);
-    for (const std::string& problem : answer.problems) look.problems.push_back(fmt::format("rank {}: {}", each.rank, problem));
-    LookedRank& rank = look.ranks.emplace_back(
-        LookedRank{.rank = each.rank, .pid = each.pid, .state = answer.state, .threads = std::move(answer.python.threads),
-                   .native = std::move(answer.native),
-                   .has_moved = std::ranges::find(moved, each.pid) != moved.end()});
+    for (const std::string& problem : answer.problems)
+      look.problems.push_back(fmt::format("rank {}: {}", each.rank, problem));
+    LookedRank& rank =
+        look.ranks.emplace_back(LookedRank{.rank = each.rank,
+                                           .pid = each.pid,
+                                           .state = answer.state,
+                                           .threads = std::move(answer.python.threads),
+                                           .native = std::move(answer.native),
+                                           .has_moved = std::ranges::find(moved, each.pid) != moved.end()});
     if (rank.has_moved)
       rank.still_s = 0;
     else
@@ -272,9 +276,10 @@ Look look_at(const RunningJob& job, const LookOptions& options) {
     look.problems.push_back(fmt::format("the stacks of {} can't be read, since the kernel refuses it (ptrace). {}",
                                         refused.words(), how_to_be_allowed()));
   if (!silent.empty())
-    look.problems.push_back(fmt::format("{}: the kernel has not answered in time, {} may be stuck in a driver or a file "
-                                        "system",
-                                        silent.words(), silent.size() == 1 ? "it" : "they"));
+    look.problems.push_back(
+        fmt::format("{}: the kernel has not answered in time, {} may be stuck in a driver or a file "
+                    "system",
+                    silent.words(), silent.size() == 1 ? "it" : "they"));
   add_torch_evidence(job, options.limit, look.remains, look.problems);
   add_ended(job, look);
   return look;
@@ -285,7 +290,8 @@ std::vector<Finding> judge_look(const Look& look, double hang_after_s) {
   const auto still_for = [&](const RankSet& ranks) {
     std::optional<double> least;
     for (const LookedRank& each : look.ranks)
-      if (ranks.contains(each.rank)) least = std::min(least.value_or(each.still_s.value_or(0)), each.still_s.value_or(0));
+      if (ranks.contains(each.rank))
+        least = std::min(least.value_or(each.still_s.value_or(0)), each.still_s.value_or(0));
     return least.value_or(0);
   };
   const auto cause = std::ranges::find_if(findings.rbegin(), findings.rend(), inspect::is_fault);
@@ -300,8 +306,9 @@ std::vector<Finding> judge_look(const Look& look, double hang_after_s) {
   if (cause->verdict != Verdict::hang) return findings;
   const RankSet waiting = cause->reference_ranks.empty() ? cause->ranks : cause->reference_ranks;
   const double waited = still_for(waiting);
-  if (waited > 0) cause->message += fmt::format("; {} {} waited for {} at least", waiting.words(),
-                                                waiting.size() == 1 ? "has" : "have", inspect::seconds_words(waited));
+  if (waited > 0)
+    cause->message += fmt::format("; {} {} waited for {} at least", waiting.words(),
+                                  waiting.size() == 1 ? "has" : "have", inspect::seconds_words(waited));
   if (is_proven_stall(findings) || cause->kind == FindingKind::stopped || waited >= hang_after_s) return findings;
   findings = as_notes(std::move(findings));
   Finding last = inspect::About{.inspector = "hang", .object = {}, .step = {}, .ranks = waiting, .names = {}}.finding(

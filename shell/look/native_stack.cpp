@@ -219,9 +219,7 @@ class Stopped {
     else if (status >> 16 != PTRACE_EVENT_STOP)
       signal_ = WSTOPSIG(status);  // it was about to take one, and gets it afterwards
   }
-  ~Stopped() {
-    ::ptrace(PTRACE_DETACH, thread_, nullptr, reinterpret_cast<void*>(static_cast<intptr_t>(signal_)));
-  }
+  ~Stopped() { ::ptrace(PTRACE_DETACH, thread_, nullptr, reinterpret_cast<void*>(static_cast<intptr_t>(signal_))); }
   Stopped(const Stopped&) = delete;
   Stopped& operator=(const Stopped&) = delete;
 
@@ -296,7 +294,8 @@ std::map<std::string, std::string> live_environment(int64_t pid) {
           GElf_Sym symbol;
           GElf_Word section = 0;
           const char* const found = libdw().symbol_of(module, i, &symbol, &section);
-          if (!found || section == SHN_UNDEF || (std::strcmp(found, "environ") != 0 && std::strcmp(found, "__environ") != 0))
+          if (!found || section == SHN_UNDEF ||
+              (std::strcmp(found, "environ") != 0 && std::strcmp(found, "__environ") != 0))
             continue;
           *static_cast<uintptr_t*>(argument) = symbol.st_value;
           return static_cast<int>(DWARF_CB_ABORT);

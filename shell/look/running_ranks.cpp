@@ -29,13 +29,37 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr std::array kWanted = {
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_ERROR_FILE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID",
-    "SLURM_NNODES", "SLURM_STEP_NUM_NODES", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE",
-    "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "NCCL_RAS_ADDR", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
-    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_WORKER_SERVER_SOCKET", "VIRTUAL_ENV", "CONDA_PREFIX"};
+constexpr std::array kWanted = {"RANK",
+                                "WORLD_SIZE",
+                                "LOCAL_RANK",
+                                "LOCAL_WORLD_SIZE",
+                                "MASTER_ADDR",
+                                "MASTER_PORT",
+                                "TORCHELASTIC_RUN_ID",
+                                "TORCHELASTIC_ERROR_FILE",
+                                "SLURM_PROCID",
+                                "SLURM_NTASKS",
+                                "SLURM_LOCALID",
+                                "SLURM_JOB_ID",
+                                "SLURM_STEP_ID",
+                                "SLURM_NNODES",
+                                "SLURM_STEP_NUM_NODES",
+                                "OMPI_COMM_WORLD_RANK",
+                                "OMPI_COMM_WORLD_SIZE",
+                                "OMPI_COMM_WORLD_LOCAL_RANK",
+                                "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                "PMIX_NAMESPACE",
+                                "PMI_RANK",
+                                "PMI_SIZE",
+                                "MPI_LOCALRANKID",
+                                "MPI_LOCALNRANKS",
+                                "NCCL_RAS_ADDR",
+                                "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+                                "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+                                "TORCH_FR_DUMP_TEMP_FILE",
+                                "TORCH_WORKER_SERVER_SOCKET",
+                                "VIRTUAL_ENV",
+                                "CONDA_PREFIX"};
 
 /// How a launcher numbers its ranks.
 struct Numbering {
@@ -43,12 +67,11 @@ struct Numbering {
   const char *rank, *size, *local_rank, *local_size;
 };
 // The first that a process has counts: torchrun is started by the others, too.
-constexpr std::array kNumberings = {
-    Numbering{"", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-    Numbering{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-              "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    Numbering{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""},
-    Numbering{"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
+constexpr std::array kNumberings = {Numbering{"", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+                                    Numbering{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                              "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                    Numbering{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""},
+                                    Numbering{"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
 
 struct Process {
   int64_t pid = 0, parent = 0;
@@ -113,7 +136,8 @@ std::string ask_process(int64_t pid) {
     if (std::ranges::find(kWanted, name) != kWanted.end()) answer["variables"][name] = value;
   };
   for (const std::string& each : parts(environment.value_or("")))
-    if (const size_t sign = each.find('='); sign != std::string::npos) keep(each.substr(0, sign), each.substr(sign + 1));
+    if (const size_t sign = each.find('='); sign != std::string::npos)
+      keep(each.substr(0, sign), each.substr(sign + 1));
   std::error_code error;
   const bool python = fs::read_symlink(folder + "exe", error).filename().string().starts_with("python");
   answer["python"] = python;
@@ -163,7 +187,8 @@ Candidate candidate_of(const Process& process, const std::string& text) {
   if (found.is_python && !command.empty() && command.front().find('/') != std::string::npos) {
     rank.python_folder = (fs::path(rank.folder) / command.front()).parent_path().string();
   } else if (found.is_python) {
-    const std::string environment = variable("VIRTUAL_ENV").empty() ? variable("CONDA_PREFIX") : variable("VIRTUAL_ENV");
+    const std::string environment =
+        variable("VIRTUAL_ENV").empty() ? variable("CONDA_PREFIX") : variable("VIRTUAL_ENV");
     if (!environment.empty()) rank.python_folder = environment + "/bin";
   }
   for (const Numbering& each : kNumberings) {
@@ -182,8 +207,8 @@ Candidate candidate_of(const Process& process, const std::string& text) {
                         address == "localhost" || address == "::1" || address.starts_with("127.");
   if (found.local_size == 0 && one_node) found.local_size = found.world_size;
   const std::string run = variable("TORCHELASTIC_RUN_ID"), port = variable("MASTER_PORT");
-  const std::string step =
-      fmt::format("{}.{}", variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID").empty() ? "0" : variable("SLURM_STEP_ID"));
+  const std::string step = fmt::format("{}.{}", variable("SLURM_JOB_ID"),
+                                       variable("SLURM_STEP_ID").empty() ? "0" : variable("SLURM_STEP_ID"));
   if (!run.empty() && run != "none")
     found.job = run;
   else if (!port.empty())
@@ -267,7 +292,8 @@ std::string user_name(uid_t user) {
 
 /// Processes without numbers that were named: those of them, or of their children, that use torch.
 RunningJob numbered_here(std::vector<Candidate> candidates) {
-  std::ranges::sort(candidates, {}, [](const Candidate& each) { return std::pair(each.process.started, each.process.pid); });
+  std::ranges::sort(candidates, {},
+                    [](const Candidate& each) { return std::pair(each.process.started, each.process.pid); });
   RunningJob job{.id = std::to_string(candidates.front().process.pid),
                  .launcher = {},
                  .parent = candidates.front().process.parent,
@@ -286,10 +312,12 @@ std::string how_to_be_allowed() {
   std::string words = "Run lockstep look as the user of the job, or as root";
   if (const std::string scope = protocol::read_file("/proc/sys/kernel/yama/ptrace_scope").value_or("0");
       !scope.starts_with('0'))
-    words += fmt::format("; kernel.yama.ptrace_scope is {}, with 0 the same user may: sysctl kernel.yama.ptrace_scope=0",
-                         scope.substr(0, 1));
-  return words + "; in a container, it has to be started with --cap-add=SYS_PTRACE (Kubernetes: capabilities.add of the "
-                 "securityContext)";
+    words +=
+        fmt::format("; kernel.yama.ptrace_scope is {}, with 0 the same user may: sysctl kernel.yama.ptrace_scope=0",
+                    scope.substr(0, 1));
+  return words +
+         "; in a container, it has to be started with --cap-add=SYS_PTRACE (Kubernetes: capabilities.add of the "
+         "securityContext)";
 }
 
 RankSet RunningJob::present() const {
@@ -306,8 +334,8 @@ std::vector<RunningJob> find_running_jobs(const std::vector<int64_t>& pids, std:
     const auto named = processes.find(pid);
     if (named == processes.end()) throw UsageError(fmt::format("there is no process {}", pid));
     if (named->second.user != ::geteuid() && ::geteuid() != 0)
-      throw UsageError(fmt::format("process {} is of {}: its user and root can look at it", pid,
-                                   user_name(named->second.user)));
+      throw UsageError(
+          fmt::format("process {} is of {}: its user and root can look at it", pid, user_name(named->second.user)));
   }
   std::set<uid_t> users;
   for (const int64_t pid : pids) users.insert(processes.at(pid).user);
@@ -339,8 +367,8 @@ std::vector<RunningJob> find_running_jobs(const std::vector<int64_t>& pids, std:
     if (is_meant) jobs.push_back(job_of(processes, of_job));
   }
   if (jobs.empty() && refused > 0)
-    throw UsageError(fmt::format("no rank was found, and the kernel refuses to show {} of the processes here. {}", refused,
-                                 how_to_be_allowed()));
+    throw UsageError(fmt::format("no rank was found, and the kernel refuses to show {} of the processes here. {}",
+                                 refused, how_to_be_allowed()));
   if (!jobs.empty() || pids.empty()) return jobs;
   std::erase_if(unnumbered, [&](const Candidate& each) {
     return !each.has_torch || std::ranges::none_of(pids, [&](int64_t pid) {
@@ -348,9 +376,10 @@ std::vector<RunningJob> find_running_jobs(const std::vector<int64_t>& pids, std:
     });
   });
   if (unnumbered.empty())
-    throw UsageError(fmt::format("process {} is neither a rank nor the launcher of ranks: no process there has RANK "
-                                 "and WORLD_SIZE (or those of Slurm or MPI), or uses torch",
-                                 pids.front()));
+    throw UsageError(
+        fmt::format("process {} is neither a rank nor the launcher of ranks: no process there has RANK "
+                    "and WORLD_SIZE (or those of Slurm or MPI), or uses torch",
+                    pids.front()));
   return {numbered_here(std::move(unnumbered))};
 }
 

@@ -32,7 +32,8 @@ class Tree {
     const auto begin_branch = [&](const RankSet& ranks, const std::string& state) {
       --left;
       const char* const fork = screen_.unicode ? (left > 0 ? "├ " : "└ ") : "+ ";
-      line(indent, fork + paint(screen_, Style::bold, ranks.words()) + (state.empty() ? "" : ": " + inspect::said_of(state, ranks.size())));
+      line(indent, fork + paint(screen_, Style::bold, ranks.words()) +
+                       (state.empty() ? "" : ": " + inspect::said_of(state, ranks.size())));
       return indent + (left == 0 ? "    " : screen_.unicode ? "│   " : "|   ");
     };
     for (const auto& [state, ranks] : states) begin_branch(ranks, state.empty() ? "here" : state);
@@ -52,9 +53,8 @@ class Tree {
 
   /// Returns what all of them do; empty where they differ.
   static std::string state_of(const std::vector<const TreeStack*>& stacks) {
-    const bool one = std::ranges::all_of(stacks, [&](const TreeStack* each) {
-      return each->state == stacks.front()->state;
-    });
+    const bool one =
+        std::ranges::all_of(stacks, [&](const TreeStack* each) { return each->state == stacks.front()->state; });
     return one ? stacks.front()->state : std::string();
   }
 
@@ -78,8 +78,8 @@ class Tree {
         continue;
       }
       line(indent, frames[begin].text);
-      line(indent, paint(screen_, Style::dim, fmt::format("{} {} frames of libraries", signs(screen_).dots,
-                                                          run - begin - kShown)));
+      line(indent, paint(screen_, Style::dim,
+                         fmt::format("{} {} frames of libraries", signs(screen_).dots, run - begin - kShown)));
       line(indent, frames[run - 1].text);
       begin = run;
     }

@@ -7,7 +7,8 @@
 namespace lockstep::shell {
 
 struct ThreadState {
-  char state = '?';  // as ps has it: R runs, S sleeps, D is blocked in the kernel, T is stopped, t is traced, Z has ended
+  char state =
+      '?';  // as ps has it: R runs, S sleeps, D is blocked in the kernel, T is stopped, t is traced, Z has ended
   uint64_t switches = 0;  // how often it has left its processor
   uint64_t run_ns = 0;  // how long it has run; 0 where the kernel does not count it
   int processor = -1;  // that it ran on last

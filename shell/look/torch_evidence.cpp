@@ -109,8 +109,8 @@ void add_dumps(const RunningJob& job, std::chrono::milliseconds limit, inspect::
       remains.evidence.push_back(std::move(*dump));
       ++remains.files;
     } else if (!problem.empty() || before != asked.end()) {
-      problems.push_back(problem.empty() ? fmt::format("rank {} has not written its dump to {} in time", each.rank, path)
-                                         : problem);
+      problems.push_back(
+          problem.empty() ? fmt::format("rank {} has not written its dump to {} in time", each.rank, path) : problem);
     }
   }
 }
@@ -125,9 +125,8 @@ void add_recorders(const RunningJob& job, std::chrono::milliseconds limit, inspe
         inspect::Evidence dump = inspect::read_flight_recorder(text, fmt::format("rank {}", rank.rank), rank.rank);
         if (dump.calls.empty() && dump.groups.empty()) continue;  // of a backend that the rank does not use
         complete_default_group(job.world_size, dump);
-        const auto stack = std::ranges::find_if(remains.stacks, [&](const inspect::RankStack& each) {
-          return each.rank == rank.rank && each.is_main;
-        });
+        const auto stack = std::ranges::find_if(
+            remains.stacks, [&](const inspect::RankStack& each) { return each.rank == rank.rank && each.is_main; });
         const auto doing = std::ranges::find(remains.doing, rank.rank, &inspect::RankDoing::rank);
         for (inspect::EvidenceCall& call : dump.calls)
           if (call.frames.empty() && call.state != inspect::EvidenceState::completed && stack != remains.stacks.end() &&

@@ -71,7 +71,8 @@ std::string answer_of(const sockaddr* address, socklen_t size, const char* quest
   while (text.size() < kLargestAnswer && poll_until({&polled, 1}, deadline) > 0)
     if (read_some(fd.get(), text) != Reading::bytes) break;
   const size_t end = text.find("\r\n\r\n");
-  return text.starts_with("HTTP/1.") && text.substr(8, 5) == " 200 " && end != std::string::npos ? text.substr(end + 4) : "";
+  return text.starts_with("HTTP/1.") && text.substr(8, 5) == " 200 " && end != std::string::npos ? text.substr(end + 4)
+                                                                                                 : "";
 }
 
 std::vector<std::string> recorders_at(const sockaddr* address, socklen_t size, Clock::time_point deadline) {

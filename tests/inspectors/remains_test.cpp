@@ -60,11 +60,12 @@ Remains looked_at(const std::vector<RankDoing>& doing) {
   remains.files = static_cast<int64_t>(doing.size());
   remains.look = OutsideLook{.world = RankSet::all(static_cast<int>(doing.size())), .elsewhere = {}};
   for (const RankDoing& each : doing)
-    remains.stacks.push_back({.rank = each.rank,
-                              .thread = "MainThread",
-                              .is_main = true,
-                              .frames = {{.function = "step", .file = "train.py", .line = each.op == "barrier" ? 9 : 7}},
-                              .origin = {}});
+    remains.stacks.push_back(
+        {.rank = each.rank,
+         .thread = "MainThread",
+         .is_main = true,
+         .frames = {{.function = "step", .file = "train.py", .line = each.op == "barrier" ? 9 : 7}},
+         .origin = {}});
   return remains;
 }
 
@@ -836,9 +837,10 @@ TEST(Stacks, SayWhoWaitsForWhom) {
   EXPECT_EQ(last.ranks, RankSet{2});
   EXPECT_EQ(last.reference_ranks, (RankSet{0, 1, 3}));
   EXPECT_EQ(last.where, "train.py:7 in step");
-  EXPECT_THAT(last.message, AllOf(HasSubstr("ranks 0-1,3 wait in all_reduce (train.py:7 in step); rank 2 waits for a lock "
-                                            "(train.py:7 in step)"),
-                                  HasSubstr("by stacks")));
+  EXPECT_THAT(last.message,
+              AllOf(HasSubstr("ranks 0-1,3 wait in all_reduce (train.py:7 in step); rank 2 waits for a lock "
+                              "(train.py:7 in step)"),
+                    HasSubstr("by stacks")));
 }
 
 TEST(Stacks, NameTheRankThatIsInAnotherCollective) {
