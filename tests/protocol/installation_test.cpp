@@ -129,6 +129,18 @@ TEST_F(InstallationTest, ABuildFolderIsSetUpByTheScriptOfItsTree) {
   EXPECT_EQ(programs_prefix(), folder_ / "prefix");
 }
 
+TEST_F(InstallationTest, AWheelHasTheTorchBesideIt) {
+  EXPECT_FALSE(is_wheel());
+  fs::remove(folder_ / "prefix/bin/lockstep-setup");
+  write("prefix/lib/torch.version", "2.13.0\n");
+  write("prefix/lib/lockstep/libtorch.folder", "../torch\n");
+  write("prefix/include/lockstep/dist.h", "");
+  EXPECT_TRUE(is_wheel() && is_installed() && is_run_only());
+  EXPECT_EQ(setup_command(), "pip install torch==2.13.0");
+  EXPECT_THAT(find_libtorch().problem, HasSubstr("in " + (folder_ / "torch").string() + ","));
+  EXPECT_EQ(libtorch("torch", 13), find_libtorch().folder);
+}
+
 TEST_F(InstallationTest, AFolderOfProgramsWithoutAVersionDoesNotCount) {
   fs::remove(folder_ / "prefix/lib/lockstep/libtorch.version");
   EXPECT_NE(programs_prefix(), folder_ / "prefix");

@@ -217,7 +217,8 @@ class Package(unittest.TestCase):
                              r"-py3-none-linux_x86_64\.whl$")
             names = zipfile.ZipFile(wheel).namelist()
             for each in ("lockstep/lib/liblockstep.so.0", "lockstep/lib/liblockstep_python.so", "lockstep/py.typed",
-                         "lockstep_autoload/__init__.py", "lockstep/lib/liblockstep_cells.so"):
+                         "lockstep_autoload/__init__.py", "lockstep/lib/liblockstep_cells.so",
+                         "lockstep/lib/liblockstep_interpose.so.0", "lockstep/bin/lockstep-worker"):
                 self.assertIn(each, names)
             for header in ("worker/cell/cell.h", "python/cells/py.h", "collectives/dist.h", "dist.h"):
                 self.assertIn(f"lockstep/include/lockstep/{header}", names)
@@ -231,10 +232,24 @@ class Package(unittest.TestCase):
             said = run(IMPORT + "print(maps)\nprint(lockstep.__version__)\n" + KERNELS, PYTHONPATH=str(installed))
             self.assertIn(f"{installed}/lockstep/lib/liblockstep_python.so", said)
             self.assertIn(wheel.name.split("-")[1], said.splitlines())
+            for share in ("man/man1/lockstep.1", "lockstep/scripts/lessons/01-ddp-from-scratch.cpp"):
+                self.assertTrue((installed / "share" / share).is_file(), share)
+            self.check_programs(installed)
             has_cuda = run("import torch; print(torch.version.cuda)") != "None"
             if has_cuda and (BUILD / "lib" / "liblockstep_cuda.so").exists():
                 self.assertIn("lockstep/lib/liblockstep_cuda.so", names)
                 self.assertIn("kernels: True", said)
+
+    def check_programs(self, installed):
+        """The program of a wheel, as a command and as a module. torch is in another folder than the package."""
+        for command in ([str(installed / "bin" / "lockstep")], [sys.executable, "-m", "lockstep"]):
+            done = subprocess.run([*command, "doctor", "--json"], text=True, capture_output=True, cwd="/",
+                                  env=environment(PYTHONPATH=str(installed), CUDA_VISIBLE_DEVICES=""))
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            checks = {each["name"]: each for each in json.loads(done.stdout)["checks"]}
+            self.assertEqual(checks["lockstep-worker"]["found"], str(installed / "lockstep" / "bin" / "lockstep-worker"))
+            self.assertEqual(checks["libtorch"]["data"]["folder"], run("import torch; print(torch.__path__[0])"))
+            self.assertTrue(checks["compiler"]["data"]["wheel"])
 
     def test_a_program_ends_while_it_is_asked_for_its_collectives(self):
         # Their stacks take the interpreter's lock, and Python ends a thread that waits for it at its end.
