@@ -173,7 +173,7 @@ class Package(unittest.TestCase):
                        PYTHONPATH=folder)
             minor = run("import torch; print('.'.join(torch.__version__.split('.')[:2]))")
         self.assertIn("this wheel is for torch 2.99, and torch " + minor, said)
-        self.assertIn(f"+torch{minor}-py3-none-linux_x86_64.whl", said)
+        self.assertIn(f"+torch{minor}-py3-none-manylinux_2_28_x86_64.whl", said)
         self.assertIn(f"tools/wheel --torch {minor}", said)
 
     def test_the_entry_point_never_fails(self):

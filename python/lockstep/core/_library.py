@@ -61,7 +61,7 @@ def check_torch() -> None:
     if _minor(built) != _minor(here):
         raise ImportError(
             f"lockstep: this wheel is for torch {_minor(built)}, and torch {here} is installed. Install the wheel "
-            f"lockstep-…+torch{_minor(here)}-py3-none-linux_x86_64.whl (`tools/wheel --torch {_minor(here)}` makes "
+            f"lockstep-…+torch{_minor(here)}-py3-none-manylinux_2_28_x86_64.whl (`tools/wheel --torch {_minor(here)}` makes "
             f"it), or torch {_minor(built)}"
         )
 
