@@ -115,16 +115,17 @@ Check check_compiler(const json& compiler, const protocol::LibTorch& libtorch) {
 
 /// A wheel has what runs everywhere. Clang and the headers of the C++ library are Debian's.
 Check check_wheel() {
-  return {.name = "compiler",
-          .state = CheckState::note,
-          .found =
-              "none: the wheel watches Python jobs (lockstep run -- torchrun …), compares checkpoints (lockstep verify) "
-              "and runs built files (lockstep run FILE.lockstep), and can't compile C++ cells",
-          .fix = std::string("for C++ cells, in sessions and in the ranks of a job, install the package lockstep ") +
-                 kVersion +
-                 " for Debian 12, which has clang 19 and the headers come with it, and call its lockstep: lockstep "
-                 "attach finds the jobs that this wheel watches",
-          .data = {{"run_only", true}, {"wheel", true}}};
+  return {
+      .name = "compiler",
+      .state = CheckState::note,
+      .found =
+          "none: the wheel watches Python jobs (lockstep run -- torchrun …), compares checkpoints (lockstep verify) "
+          "and runs built files (lockstep run FILE.lockstep), and can't compile C++ cells",
+      .fix = std::string("for C++ cells, in sessions and in the ranks of a job, install the package lockstep ") +
+             kVersion +
+             " for Debian 12, which has clang 19 and the headers come with it, and call its lockstep: lockstep "
+             "attach finds the jobs that this wheel watches",
+      .data = {{"run_only", true}, {"wheel", true}}};
 }
 
 Check check_run_only() {

@@ -210,11 +210,10 @@ std::string find_program(const std::string& name) {
   }
   const std::string path = folder + "/" + name;
   if (::access(path.c_str(), X_OK) != 0 && name == "lockstep-compiler" && protocol::is_run_only())
-    throw StartError(
-        std::string(protocol::is_wheel() ? "the wheel watches Python jobs and runs built files"
-                                         : "this installation runs built files") +
-        ", and has no compiler of cells: build the script where there is one (lockstep build SCRIPT -o "
-        "FILE.lockstep), or install the package with the compiler");
+    throw StartError(std::string(protocol::is_wheel() ? "the wheel watches Python jobs and runs built files"
+                                                      : "this installation runs built files") +
+                     ", and has no compiler of cells: build the script where there is one (lockstep build SCRIPT -o "
+                     "FILE.lockstep), or install the package with the compiler");
   if (::access(path.c_str(), X_OK) != 0)
     throw StartError(name + " is missing: there is none in " + folder +
                      ". Build all of Lockstep, or let LOCKSTEP_BIN name the folder that has it");
