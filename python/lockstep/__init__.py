@@ -55,6 +55,20 @@ from lockstep.watches._watches import (  # noqa: E402
 for _public in (Aborted, ArgumentError, FaultFound, LockstepError, PeerLeft):
     _public.__module__ = __name__  # as a traceback and a pickle name them
 
+
+def load_ipython_extension(shell: object) -> None:
+    """%load_ext lockstep"""
+    from lockstep.ipython import _extension
+
+    _extension.load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    from lockstep.ipython import _extension
+
+    _extension.unload(shell)
+
+
 __all__ = [
     "Aborted",
     "ArgumentError",

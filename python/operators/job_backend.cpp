@@ -339,13 +339,14 @@ json reconnect_job_backend(const Call& call) {
     if (has_cuda) given_for_cuda = box->getBackend(c10::DeviceType::CUDA);
     const std::shared_ptr<dist::BackendConnector> connector =
         make_connector(dist::BackendConfig(has_cuda ? "cpu:gloo,cuda:nccl" : "gloo"), {.name = mine.label,
-                                                                                      .group_rank = mine.rank,
-                                                                                      .ranks = mine.ranks,
-                                                                                      .timeout = mine.timeout,
-                                                                                      .loopback = made.loopback});
+                                                                                       .group_rank = mine.rank,
+                                                                                       .ranks = mine.ranks,
+                                                                                       .timeout = mine.timeout,
+                                                                                       .loopback = made.loopback});
     Description timed = mine;
     timed.timeout = duration_of(arguments.at("timeout"));
-    connect_peers(*backend, timed, made.store, fmt::format("regroup-{}", generation), connector, *job_log(), generation);
+    connect_peers(*backend, timed, made.store, fmt::format("regroup-{}", generation), connector, *job_log(),
+                  generation);
   }
   return json::object();
 }
@@ -386,8 +387,7 @@ json leave_cell(const Call&) {
   for (const auto& [made, backend] : living_groups())
     is_broken = is_broken || (!backend->group()->live() && !backend->group()->excluded());
   return {{"regroup", is_broken},
-          {"collectives",
-           log ? json(dist::CollectiveLogReader(log->mapping()).progress()) : json::object()}};
+          {"collectives", log ? json(dist::CollectiveLogReader(log->mapping()).progress()) : json::object()}};
 }
 
 json calls_in_flight(const Call&) {

@@ -284,7 +284,8 @@ void Display::show_values(const std::vector<ValueEvent>& values) {
                                  {"metadata", json::object()},
                                  {"transient", json::object()}});
       }
-      publish("display_data", {{"data", rich_data(value)}, {"metadata", json::object()}, {"transient", json::object()}});
+      publish("display_data",
+              {{"data", rich_data(value)}, {"metadata", json::object()}, {"transient", json::object()}});
     }
     return;
   }

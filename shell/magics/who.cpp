@@ -34,12 +34,12 @@ const RegisterMagic kWho(
              "A kind narrows the list to names of that kind.",
      .takes = {"[variable|function|type|template|macro|namespace|alias]"},
      .line = who,
-     .job_line = [](MagicCall& call) {
-       const CodeResult result =
-           call.session.run_python("__import__('lockstep.prompt._magics', fromlist=['who']).who({**globals(), **locals()})",
-                                   {}, call.line);
-       return CellOutcome{.status = result.status, .findings = {}};
-     },
+     .job_line =
+         [](MagicCall& call) {
+           const CodeResult result = call.session.run_python(
+               "__import__('lockstep.prompt._magics', fromlist=['who']).who({**globals(), **locals()})", {}, call.line);
+           return CellOutcome{.status = result.status, .findings = {}};
+         },
      .job_takes = MagicDescription{}});
 
 }  // namespace

@@ -1,5 +1,5 @@
 """One connection to the socket of a shell, in ZeroMQ's protocol (ZMTP 3.0, https://rfc.zeromq.org/spec/23): the part of
-it that a DEALER needs towards a ROUTER on a socket file. With it the package needs no library of ZeroMQ."""
+it that a DEALER needs towards a ROUTER on a socket file, and a SUB towards a PUB. With it the package needs no library of ZeroMQ."""
 
 from __future__ import annotations
 
@@ -19,27 +19,30 @@ class ConnectionEnded(ConnectionError):
 class Connection:
     """Messages are lists of frames. send() may be called by several threads if they take turns, receive() by one."""
 
-    def __init__(self, path: str, identity: str) -> None:
-        """Connects to the socket file `path` under `identity`. Raises OSError."""
+    def __init__(self, path: str, identity: str, kind: bytes = b"DEALER") -> None:
+        """Connects to the socket file `path` under `identity`. `kind`: DEALER, or SUB, which gets all messages of a PUB. Raises
+        OSError."""
         self._received = bytearray()
         self._frames: list[bytes] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.settimeout(_HANDSHAKE_SECONDS)
             self._socket.connect(path)
-            self._shake_hands(identity.encode())
+            self._shake_hands(identity.encode(), kind)
+            if kind == b"SUB":
+                self.send([b"\x01"])
             self._socket.settimeout(None)
         except BaseException:
             self._socket.close()
             raise
 
-    def _shake_hands(self, identity: bytes) -> None:
+    def _shake_hands(self, identity: bytes, kind: bytes) -> None:
         self._socket.sendall(_GREETING)
         greeting = self._read(len(_GREETING))
         if greeting[0] != 0xFF or greeting[9] != 0x7F or greeting[10] < 3:
             raise ConnectionEnded("what answers speaks another version of ZeroMQ's protocol")
         body = b"\x05READY"
-        for name, value in ((b"Socket-Type", b"DEALER"), (b"Identity", identity)):
+        for name, value in ((b"Socket-Type", kind), (b"Identity", identity)):
             body += bytes([len(name)]) + name + struct.pack(">I", len(value)) + value
         self._socket.sendall(_frame(_COMMAND, body))
         flags, ready = self._read_frame()
