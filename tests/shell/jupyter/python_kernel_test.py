@@ -1,0 +1,78 @@
+"""A kernel whose ranks are Python: python3 python_kernel_test.py LOCKSTEP PYTHON, where PYTHON has torch."""
+import os
+import sys
+import unittest
+
+from kernel_support import Kernel, children, install, is_alive, results_of, spec, text_of, use_own_folders, wait_until
+
+use_own_folders()
+LOCKSTEP, PYTHON = sys.argv.pop(1), sys.argv.pop(1)
+if not os.access(PYTHON, os.X_OK):
+    print(f"{PYTHON} is not there: tools/python sets it up, and tools/test does so")
+    sys.exit(77)
+install(LOCKSTEP, f"--python={PYTHON}", "-n", "2")
+
+
+class PythonKernel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.kernel = Kernel("lockstep-python")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.kernel.close()
+
+    def ok(self, code):
+        reply, published = self.kernel.run(code)
+        self.assertEqual(reply["status"], "ok", reply)
+        return published
+
+    def test_what_it_says_about_itself(self):
+        self.assertEqual((spec("lockstep-python")["language"], spec("lockstep-python")["display_name"]),
+                         ("python", "Lockstep (Python, 2 ranks)"))
+        info = self.kernel.ask(self.kernel.client.kernel_info())
+        self.assertEqual((info["language_info"]["name"], info["language_info"]["file_extension"]), ("python", ".py"))
+
+    def test_cells(self):
+        self.ok("x = torch.ones(2) * rank\nprint('written')")
+        self.assertEqual(results_of(self.ok("x.sum().item()")), ["0   = 0.0\n1   = 2.0"])
+        self.assertIn("0-1 │ written", text_of(self.ok("print('written')")))
+        reply, _ = self.kernel.run("1 / 0")
+        self.assertEqual((reply["status"], reply["ename"]), ("error", "ZeroDivisionError"))
+        self.assertIn("1 / 0", "\n".join(reply["traceback"]))
+
+    def test_questions(self):
+        self.ok("only_there = torch.ones(1)")
+        self.assertIn("only_there", self.kernel.ask(self.kernel.client.complete("only_t", 6))["matches"])
+        self.assertTrue(self.kernel.ask(self.kernel.client.inspect("only_there", 3))["found"])
+        self.assertEqual(self.kernel.ask(self.kernel.client.is_complete("for i in range(2):"))["status"], "incomplete")
+
+    def test_html_and_pictures_stand_behind_their_ranks(self):
+        self.ok("class Table:\n    def _repr_html_(self): return f'<table>{self.rows}</table>'\n"
+                "    def __repr__(self): return 'a table'\n"
+                "same, own = Table(), Table()\nsame.rows, own.rows = 5, rank")
+        (shown,) = [m["content"]["data"] for m in self.ok("same") if m["msg_type"] == "display_data"]
+        self.assertEqual((shown["text/html"], shown["text/plain"]), ("<table>5</table>", "a table"))
+        shown = [m["content"]["data"]["text/html"] for m in self.ok("own") if m["msg_type"] == "display_data"]
+        self.assertEqual(shown, ["<small>rank 0</small>", "<table>0</table>", "<small>rank 1</small>", "<table>1</table>"])
+        shown = [m["content"]["data"] for m in self.ok("%%rank 0\ndisplay(same, 3)")]
+        self.assertEqual([each.get("text/html") for each in shown[:2]], ["<small>rank 0</small>", "<table>5</table>"])
+
+    def test_interrupt(self):
+        request = self.kernel.client.execute("print('begun', flush=True)\nwhile True: pass")
+        self.kernel.wait_for(request, lambda message: "begun" in str(message["content"]))
+        self.kernel.interrupt()
+        self.assertEqual(self.kernel.finish(request)[0]["ename"], "interrupted")
+        self.assertEqual(results_of(self.ok("1 + 1")), ["2"])
+
+    def test_nothing_is_left(self):
+        kernel = Kernel("lockstep-python")
+        self.assertEqual(kernel.run("1 + 1")[0]["status"], "ok")
+        processes = children(kernel.pid)
+        self.assertGreater(len(processes), 3)  # the store, what has started the ranks, and the ranks
+        kernel.close()
+        wait_until(lambda: not any(is_alive(each) for each in processes), "the end of all processes")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)
