@@ -18,6 +18,7 @@ from lockstep.prompt import _streams
 _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
 STREAMS = ("stdout", "stderr")
+_c_library = ctypes.CDLL(None)
 
 
 def _of_python() -> list[Any]:
@@ -32,9 +33,8 @@ def flush() -> None:
         except Exception:  # None, closed, or of a class of the program's own
             pass
     # Not all streams are flushed: a thread that reads the standard input holds that one.
-    library = ctypes.CDLL(None)
     for name in STREAMS:
-        library.fflush(ctypes.c_void_p.in_dll(library, name))
+        _c_library.fflush(ctypes.c_void_p.in_dll(_c_library, name))
 
 
 def write(text: str) -> None:

@@ -115,6 +115,8 @@ def assign(frame: FrameType, target: str, value: Any) -> None:
 def _is_silenced(text: str) -> bool:
     """Whether the last statement ends with a semicolon, as in IPython: its value is not shown."""
     last = ""
+    if ";" not in text:
+        return False
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER, tokenize.DEDENT):
