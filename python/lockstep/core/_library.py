@@ -94,6 +94,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def map_library() -> None:
+    """Brings the library into the process, and no more: what starts with it starts in load(). Raises OSError."""
+    torch.ops.load_library(str(libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
+
+
 def load() -> None:
     """Loads the library, once. Raises OSError or ImportError."""
     global _loaded, _constants
@@ -102,7 +107,7 @@ def load() -> None:
     with _loading:  # other threads wait until it is usable
         if _loaded:
             return
-        torch.ops.load_library(str(libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
+        map_library()
         _constants = _call("start", (), {"skipped": skipped_folders(), "folder": working_folder()})
         _loaded = True
         _inductor.keep_unloaded()

@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from lockstep.session import _rank
+from lockstep.core import _library
+from lockstep.session import _names, _rank
 
 _PR_SET_PDEATHSIG = 1
 
@@ -22,6 +23,8 @@ _PR_SET_PDEATHSIG = 1
 def main() -> NoReturn:
     """The plan of the session comes as JSON on the standard input."""
     plan: dict[str, Any] = json.load(sys.stdin)
+    _library.map_library()
+    _names.seed_afresh()  # imports what it needs, which the ranks then need not
     obstacle = _obstacle_to_copies()
     gc.freeze()  # the end of a rank does not go through torch's objects again, which takes half a second
     for rank in range(len(plan["ranks"])):
