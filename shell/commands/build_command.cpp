@@ -114,7 +114,7 @@ class Build {
   int run() {
     options_.session.rehearsal.emplace();
     plan_session(options_.session);
-    for (const auto& path : options_.files) file_->scripts.push_back({path, read_script(path)});
+    for (const auto& path : options_.files) file_->scripts.push_back({path, read_cpp_script(path)});
     file_->ranks = options_.session.num_processes;
     file_->debug_cells = options_.session.debug_cells;
     current_ = this;

@@ -222,7 +222,7 @@ const RegisterCommand kCheck({"check", "Compile every cell of session scripts an
 
 int check_command(const CheckOptions& options) {
   std::vector<std::vector<ScriptCell>> scripts;
-  for (const std::string& file : options.files) scripts.push_back(read_script(file));
+  for (const std::string& file : options.files) scripts.push_back(read_cpp_script(file));
   const Screen screen = detect_screen(STDOUT_FILENO);
   TextOutput output(STDOUT_FILENO);
   Renderer renderer(screen, [&output](std::string_view bytes) { output.write(bytes); });

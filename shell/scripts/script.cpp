@@ -295,6 +295,12 @@ std::vector<ScriptCell> read_script(const std::string& path, Language language) 
   return path.ends_with(".ipynb") ? parse_notebook(text, name, language) : parse_script(text, name, language);
 }
 
+std::vector<ScriptCell> read_cpp_script(const std::string& path) {
+  if (path.ends_with(".py"))
+    throw UsageError(path + ": its cells are Python, and are not compiled: lockstep run runs them");
+  return read_script(path);
+}
+
 std::string format_script(const std::vector<ScriptCell>& cells) {
   std::string text;
   for (const ScriptCell& cell : cells) {

@@ -44,6 +44,9 @@ Language language_of_script(const std::string& path);
 /// names the file and the line and says how to fix it.
 std::vector<ScriptCell> read_script(const std::string& path, Language language = Language::cpp);
 
+/// As read_script, for commands that compile cells. Throws UsageError for a script of Python, too.
+std::vector<ScriptCell> read_cpp_script(const std::string& path);
+
 /// Reads the percent format alone. `name` is for messages.
 std::vector<ScriptCell> parse_script(std::string_view text, const std::string& name, Language language = Language::cpp);
 

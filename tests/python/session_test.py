@@ -196,6 +196,14 @@ class Starts(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertIn("/nowhere/python could not be started", done.stdout)
 
+    def test_ranks_that_can_be_no_copies(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "sitecustomize.py").write_text(
+                "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n")
+            run = Session("open('/proc/self/cmdline').read().count('_rank.run')", "x = torch.ones(1); dist.all_reduce(x)",
+                          "x.item()", PYTHONPATH=f"{folder}:{os.environ['PYTHONPATH']}")
+        self.assertEqual((run.code, run.values()), (0, [([0, 1], "1"), ([0, 1], "2.0")]), run.shown)
+
     def test_languages_of_files(self):
         with tempfile.NamedTemporaryFile("w", suffix=".cpp") as other:
             other.write("// %%\nrank\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import re
 import sys
 from typing import Any
@@ -91,16 +92,15 @@ class Extension:
             raise CellFailed(reply.get("evalue", ""))
 
     def _show(self, kind: str, content: dict[str, Any]) -> None:
-        from IPython.display import clear_output, publish_display_data
-
+        display: Any = importlib.import_module("IPython.display")  # which need not be installed for the rest
         if kind == "stream":
             (sys.stderr if content["name"] == "stderr" else sys.stdout).write(content["text"])
         elif kind in ("execute_result", "display_data", "update_display_data"):
             transient = content.get("transient") or {}
             known = {"update": True} if kind == "update_display_data" else {}
-            publish_display_data(content["data"], content.get("metadata") or {}, transient=transient, **known)
+            display.publish_display_data(content["data"], content.get("metadata") or {}, transient=transient, **known)
         elif kind == "clear_output":
-            clear_output(wait=content.get("wait", False))
+            display.clear_output(wait=content.get("wait", False))
         elif kind == "error":
             sys.stderr.write("\n".join(content["traceback"]) + "\n")
 

@@ -55,8 +55,9 @@ class Kernel:
         connection_file.write_text(json.dumps({
             **connection, "transport": "ipc", "ip": path, "key": self._key, "signature_scheme": "hmac-sha256"}))
         self._output = open(os.path.join(self._folder.name, "output"), "w+")  # noqa: SIM115
+        self._program = find_program()
         self._process = subprocess.Popen(
-            [find_program(), "kernel", "run", "-f", str(connection_file), *options], stdin=subprocess.DEVNULL,
+            [self._program, "kernel", "run", "-f", str(connection_file), *options], stdin=subprocess.DEVNULL,
             stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True,
             env={**os.environ, "JPY_PARENT_PID": str(os.getpid()), "LOCKSTEP_PYTHON": sys.executable})
         try:
@@ -77,7 +78,7 @@ class Kernel:
 
     def _written(self) -> str:
         self._output.seek(0)
-        return self._output.read().strip() or f"{self._process.args[0]} ended with code {self._process.returncode}"  # type: ignore[index]
+        return self._output.read().strip() or f"{self._program} ended with code {self._process.returncode}"
 
     @property
     def is_alive(self) -> bool:

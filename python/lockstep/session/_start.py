@@ -27,10 +27,11 @@ def main() -> NoReturn:
     _names.seed_afresh()  # imports what it needs, which the ranks then need not
     obstacle = _obstacle_to_copies()
     gc.freeze()  # the end of a rank does not go through torch's objects again, which takes half a second
+    starter = os.getpid()
     for rank in range(len(plan["ranks"])):
         pid = os.fork()
         if pid == 0:
-            _become(rank, plan, obstacle)
+            _become(rank, plan, starter, obstacle)
         with open(plan["report"], "wb", buffering=0, closefd=False) as report:
             report.write(b"%d %d\n" % (rank, pid))
     os.close(plan["report"])
@@ -43,14 +44,14 @@ def _obstacle_to_copies() -> str:
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
         return f"importing torch has started {threads - 1} threads"
-    return "CUDA is in use since torch was imported" if torch.cuda.is_initialized() else ""
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return "CUDA is in use since torch was imported" if in_use else ""
 
 
-def _become(rank: int, plan: dict[str, Any], obstacle: str) -> NoReturn:
-    parent = os.getppid()
+def _become(rank: int, plan: dict[str, Any], starter: int, obstacle: str) -> NoReturn:
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended before the line above
+    if os.getppid() != starter:  # it has ended before the line above
         os._exit(1)
     tail = plan["ranks"][rank]["tail"]
     for descriptor in (1, 2):
