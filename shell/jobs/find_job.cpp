@@ -48,7 +48,7 @@ Job find_job(const std::string& name) {
   clean_jobs(protocol::runtime_directories());
   clean_prompts(protocol::runtime_directories());
   std::vector<Job> jobs = read_jobs(protocol::runtime_directories());
-  std::erase_if(jobs, [](const Job& job) { return job.live_ranks().empty(); });
+  std::erase_if(jobs, [](const Job& job) { return job.is_session || job.live_ranks().empty(); });
   if (jobs.empty())
     throw UsageError(
         "no Python job of yours that can be attached to runs on this machine: a job can once its ranks have called a "

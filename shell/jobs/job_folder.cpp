@@ -51,6 +51,7 @@ void add_folder(const fs::path& folder, Job& job) {
   if (const json made = read_object(folder / "job.json"); made.is_object()) {
     try {
       job.is_watched = job.is_watched || runs(made.at("pid"), made.at("start_time"));
+      job.is_session = job.is_session || made.value("session", false);
     } catch (const json::exception&) {  // written by no version of this program: nobody watches
     }
   }
@@ -169,7 +170,7 @@ std::vector<std::string> clean_jobs(const std::vector<std::string>& folders) {
   return cleaned;
 }
 
-JobFolder::JobFolder(const std::vector<std::string>& launcher) {
+JobFolder::JobFolder(const std::vector<std::string>& launcher, bool is_session) {
   path_ = protocol::runtime_directory() + "/" + protocol::kJobPrefix + std::to_string(::getpid()) + "-" +
           random_key().substr(0, 8);
   if (protocol::rank_socket(path_, 99999).size() > protocol::kLongestSocketPath)
@@ -180,7 +181,7 @@ JobFolder::JobFolder(const std::vector<std::string>& launcher) {
                      "; make room there, or set XDG_RUNTIME_DIR to another folder");
   try {
     const json description = {
-        {"pid", ::getpid()}, {"start_time", dist::process_start_time(::getpid()).value_or(0)}, {"launcher", launcher}};
+        {"pid", ::getpid()}, {"start_time", dist::process_start_time(::getpid()).value_or(0)}, {"launcher", launcher}, {"session", is_session}};
     protocol::write_at_once(path_ + "/job.json",
                             description.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   } catch (const Error& error) {

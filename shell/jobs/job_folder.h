@@ -18,6 +18,7 @@ struct Job {
   std::string id;  // "4711-0fdca92a": what follows "job-" in the names of its folders
   std::vector<std::string> folders;  // ranks with different XDG_RUNTIME_DIR have several
   bool is_watched = false;  // the `lockstep run` that made the folder lives
+  bool is_session = false;  // the ranks are those of a session, which has them at its own prompt
   std::vector<JobMember> ranks;  // by number
 
   bool is_alive() const;
@@ -42,7 +43,7 @@ std::vector<std::string> clean_jobs(const std::vector<std::string>& folders);
 /// it. Throws StartError.
 class JobFolder {
  public:
-  explicit JobFolder(const std::vector<std::string>& launcher);
+  explicit JobFolder(const std::vector<std::string>& launcher, bool is_session = false);
   ~JobFolder();
   JobFolder(const JobFolder&) = delete;
   JobFolder& operator=(const JobFolder&) = delete;

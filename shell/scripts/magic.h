@@ -68,7 +68,7 @@ struct Magic {
   bool in_jobs = false;  // it works where the ranks are Python, too
   bool only_in_jobs = false;  // it works at a prompt over a Python job only
   bool only_with_python = false;  // it works where the ranks are Python only
-  bool in_sessions = false;  // it works where the session has started the ranks, C++ or Python
+  bool in_sessions = false;  // its line works alike where the session has started the ranks, C++ or Python
   /// What the line magic does where the ranks are Python instead; empty: the same, or nothing.
   std::function<CellOutcome(MagicCall&)> job_line = {};
   std::optional<MagicDescription> job_takes = {};  // none: as in a session of C++

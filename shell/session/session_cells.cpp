@@ -146,7 +146,8 @@ void Session::run_parts(RunningCell& cell, CellOutcome& outcome) {
 CellOutcome Session::run_line_magic(const MagicUse& use) {
   const Magic& magic = MagicRegistry::instance().find(use.name, false);
   MagicCall call{*this, use.arguments, {}, use.line, magic.read(line_form(), use.arguments)};
-  return options().has_python_ranks() && magic.job_line ? magic.job_line(call) : magic.line(call);
+  const bool is_job_line = kind() == PromptKind::job || (kind() == PromptKind::python && !magic.in_sessions);
+  return is_job_line && magic.job_line ? magic.job_line(call) : magic.line(call);
 }
 
 /// Magics that compile C++ are for ranks in C++, those that concern the processes of a session not for jobs.

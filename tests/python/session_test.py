@@ -12,6 +12,10 @@ import unittest
 
 from ranks import HERE, environment
 
+sys.path.insert(0, str(HERE.parent / "shell" / "terminal"))
+from tmux import Terminal  # noqa: E402
+
+PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ )?▸ *\n?\Z"
 LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
 
 
@@ -234,6 +238,51 @@ class Starts(unittest.TestCase):
             for each in ends:
                 self.assertTrue(select.select([each], [], [], 60)[0], "a process outlives its session")
                 os.close(each)
+
+
+class AtPrompt(unittest.TestCase):
+    """In a terminal, where a hang is left to the user."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp", ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.terminal = Terminal([LOCKSTEP, f"--python={sys.executable}", "-n", "2"], 200, 50,
+                                 environment(XDG_RUNTIME_DIR=folder.name, XDG_STATE_HOME=folder.name))
+        self.addCleanup(self.terminal.close)
+        self.terminal.wait_for(PROMPT.format(1))
+
+    def enter(self, text, number):
+        self.terminal.type(text)
+        self.terminal.press("Enter")
+        self.terminal.wait_for(PROMPT.format(number))
+
+    def test_ranks_that_are_stuck_are_freed(self):
+        self.enter("if rank == 0: dist.all_reduce(torch.ones(1))", 2)
+        self.assertIn("hang: rank 0 waits in all_reduce #1 (cell 1, line 1), and rank 1 has finished", self.terminal.screen())
+        self.enter("%hang", 2)
+        self.enter("%rank 1 rank + 10", 3)
+        self.assertIn("1   = 11", self.terminal.screen())
+        self.enter("%rank all", 3)
+        self.enter("%abort", 3)
+        self.assertIn("rank 0: aborted; variables are kept", self.terminal.screen())
+        self.enter("x = torch.ones(1); dist.all_reduce(x); x.item()", 4)
+        self.assertIn("0-1 = 2.0", self.terminal.screen())
+
+    def test_a_rank_that_waits_is_joined(self):
+        self.enter("y = torch.ones(1)", 2)
+        self.enter("%rank 0 dist.all_reduce(y)", 3)
+        self.enter("%rank 1 dist.all_reduce(y)", 4)
+        self.enter("y.item()", 5)
+        self.assertIn("0-1 = 2.0", self.terminal.screen())
+
+    def test_completion_and_cells_of_several_lines(self):
+        self.enter("only_there = 5", 2)
+        self.terminal.type("only_t")
+        self.terminal.press("Tab")
+        self.terminal.wait_for("only_there$")
+        self.terminal.press("Enter")
+        self.terminal.wait_for(PROMPT.format(3))
+        self.assertIn("0-1 = 5", self.terminal.screen())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Callable
 
+import torch
 import torch.distributed as dist
 
 from lockstep.core import _backend, _library
@@ -83,6 +84,8 @@ class SessionPrompt(_prompt.Prompt):
         if what == "hang":
             return self._hang()
         answer = super()._answer(message)
+        if what == "status":
+            answer.update(_device_facts())
         if what == "status" and self._running:
             calls = _library.call("calls_in_flight")["calls"]
             if calls:
@@ -99,3 +102,13 @@ class SessionPrompt(_prompt.Prompt):
             "waits": {str(each["entry"]): each["where"] for each in flight["calls"]},
             "last": flight["last"],
         }
+
+
+def _device_facts() -> dict[str, Any]:
+    """The address of the GPU, by which the driver knows it; nothing on a CPU."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return {}
+    facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+    if not hasattr(facts, "pci_domain_id"):  # an older torch
+        return {}
+    return {"device_bus_id": f"{facts.pci_domain_id:08x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}.0"}

@@ -89,6 +89,7 @@ const RegisterMagic kHang(
              "once. %abort frees the ranks that are stuck, and keeps their state.",
      .line = hang,
      .at_any_time = true,
+     .in_sessions = true,
      .job_line = hang_of_job});
 
 }  // namespace

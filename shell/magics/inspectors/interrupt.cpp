@@ -66,6 +66,7 @@ const RegisterMagic kAbort(
      .takes = {"[SPEC]", {"--yes,-y", "do it, at a prompt over a Python job"}},
      .line = abort,
      .at_any_time = true,
+     .in_sessions = true,
      .job_line = abort_of_job});
 
 }  // namespace
