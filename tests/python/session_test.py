@@ -246,6 +246,7 @@ class AtPrompt(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp", ignore_cleanup_errors=True)
         self.addCleanup(folder.cleanup)
+        self.folder = folder.name
         self.terminal = Terminal([LOCKSTEP, f"--python={sys.executable}", "-n", "2"], 200, 50,
                                  environment(XDG_RUNTIME_DIR=folder.name, XDG_STATE_HOME=folder.name))
         self.addCleanup(self.terminal.close)
@@ -274,6 +275,15 @@ class AtPrompt(unittest.TestCase):
         self.enter("%rank 1 dist.all_reduce(y)", 4)
         self.enter("y.item()", 5)
         self.assertIn("0-1 = 2.0", self.terminal.screen())
+
+    def test_its_ranks_are_no_job_for_others(self):
+        done = subprocess.run([LOCKSTEP, "attach"], env=environment(XDG_RUNTIME_DIR=self.folder), text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no Python job of yours", done.stdout)
+        listed = subprocess.run([LOCKSTEP, "sessions", "list"], env=environment(XDG_RUNTIME_DIR=self.folder), text=True,
+                                stdout=subprocess.PIPE)
+        self.assertIn("2", listed.stdout)
 
     def test_completion_and_cells_of_several_lines(self):
         self.enter("only_there = 5", 2)

@@ -161,6 +161,31 @@ TEST(Script, ParametersAreTheVariablesThatACellDeclares) {
     EXPECT_EQ(injected(code), "") << code;
 }
 
+TEST(Script, ParametersOfPython) {
+  const auto cells = with_parameters(parse_script("# %% tags=[\"parameters\"]\nepochs = 1\n", "a.py", Language::python),
+                                     {{"epochs", "3"}, {"other", "4"}}, Language::python);
+  ASSERT_EQ(cells.size(), 2u);
+  EXPECT_EQ(cells[1].text, "epochs = arg(\"epochs\", epochs)  # 3");
+}
+
+TEST(Script, LanguagesOfFiles) {
+  const TemporaryFolder folder;
+  const auto notebook = [&](const std::string& name, const std::string& metadata) {
+    return folder.write(name, R"({"nbformat": 4, "cells": [], "metadata": )" + metadata + "}");
+  };
+  EXPECT_EQ(language_of_script("a.py"), Language::python);
+  EXPECT_EQ(language_of_script("a.cpp"), Language::cpp);
+  EXPECT_EQ(language_of_script(notebook("a.ipynb", R"({"kernelspec": {"name": "python3", "language": "python"}})")),
+            Language::python);
+  EXPECT_EQ(language_of_script(notebook("b.ipynb", R"({"kernelspec": {"name": "lockstep-python", "language": "python"}})")),
+            Language::python);
+  EXPECT_EQ(language_of_script(notebook("c.ipynb", R"({"kernelspec": {"name": "lockstep", "language": "c++20"}})")),
+            Language::cpp);
+  EXPECT_EQ(language_of_script(notebook("d.ipynb", "{}")), Language::cpp);
+  EXPECT_EQ(language_of_script(folder.write("e.ipynb", "no JSON")), Language::cpp);
+  EXPECT_EQ(language_of_script("/nowhere.ipynb"), Language::cpp);
+}
+
 TEST(Notebook, CellsWithTagsAndTitles) {
   const auto cells = parse_notebook(R"({"nbformat": 4, "nbformat_minor": 5,
       "metadata": {"kernelspec": {"name": "lockstep", "language": "C++20"}},
@@ -193,7 +218,7 @@ TEST(Notebook, OfAnotherKernelIsRefused) {
   EXPECT_THAT(
       notebook_error(
           R"({"nbformat": 4, "metadata": {"kernelspec": {"name": "python3", "language": "python"}}, "cells": []})"),
-      AllOf(HasSubstr("kernel 'python3' (python)"), HasSubstr("lockstep attach --run"), HasSubstr("kernel Lockstep")));
+      AllOf(HasSubstr("kernel 'python3' (python)"), HasSubstr("`lockstep run` takes Python cells by themselves"), HasSubstr("kernel Lockstep")));
   EXPECT_THAT(notebook_error(R"({"nbformat": 4, "metadata": {"language_info": {"name": "julia"}}, "cells": []})"),
               HasSubstr("julia"));
   EXPECT_EQ(parse_notebook(R"({"nbformat": 4, "metadata": {"kernelspec": {"name": "xcpp20", "language": "C++20"}},
@@ -219,5 +244,5 @@ TEST(Notebook, OfPythonIsForPythonJobs) {
                 parse_notebook(notebook(R"({"kernelspec": {"name": "lockstep", "language": "c++"}})"), "n.ipynb",
                                Language::python);
               }),
-              AllOf(HasSubstr("kernel 'lockstep'"), HasSubstr("lockstep run")));
+              AllOf(HasSubstr("kernel 'lockstep'"), HasSubstr("have to be Python")));
 }
