@@ -180,8 +180,10 @@ JobFolder::JobFolder(const std::vector<std::string>& launcher, bool is_session) 
     throw StartError("the job's folder " + path_ + " could not be made: " + std::strerror(errno) +
                      "; make room there, or set XDG_RUNTIME_DIR to another folder");
   try {
-    const json description = {
-        {"pid", ::getpid()}, {"start_time", dist::process_start_time(::getpid()).value_or(0)}, {"launcher", launcher}, {"session", is_session}};
+    const json description = {{"pid", ::getpid()},
+                              {"start_time", dist::process_start_time(::getpid()).value_or(0)},
+                              {"launcher", launcher},
+                              {"session", is_session}};
     protocol::write_at_once(path_ + "/job.json",
                             description.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   } catch (const Error& error) {

@@ -123,7 +123,7 @@ bool is_cpp_cell(std::string_view text) {
   return false;
 }
 
-ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registry) {
+ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registry, bool at_breakpoint) {
   const std::vector<std::string_view> lines = lines_of(text);
   const auto first = std::find_if_not(lines.begin(), lines.end(), is_comment);
   const std::string_view words =
@@ -131,7 +131,7 @@ ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registr
   const std::string_view word = name_at(words);
   const std::string_view count = trimmed(words.substr(word.size()));
   const bool takes_count = word == "up" || word == "down";
-  if (std::find(kPdbWords.begin(), kPdbWords.end(), word) != kPdbWords.end() &&
+  if (at_breakpoint && std::find(kPdbWords.begin(), kPdbWords.end(), word) != kPdbWords.end() &&
       (count.empty() || (takes_count && count.find_first_not_of("0123456789") == std::string_view::npos))) {
     const int line = static_cast<int>(first - lines.begin()) + 1;
     ParsedCell cell;

@@ -2,8 +2,8 @@
 // comments; line magics where a statement may begin, in the first column, also as `# %name` where the name is a known
 // magic. `name?` and `!command` are as there.
 //
-// A cell that is one of pdb's words alone is the magic of that name: continue, where, up, down, detach. `continue` is
-// so on a line of its own, too.
+// At a breakpoint of a job, a cell that is one of pdb's words alone is the magic of that name: continue, where, up, down,
+// detach. `continue` is so on a line of its own, too.
 #pragma once
 #include <string_view>
 
@@ -13,7 +13,7 @@
 namespace lockstep::shell {
 
 /// Throws UsageError as parse_cell does.
-ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registry);
+ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registry, bool at_breakpoint = true);
 
 /// Whether the cell's first magics say `%%cpp`.
 bool is_cpp_cell(std::string_view text);

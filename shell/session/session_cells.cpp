@@ -85,7 +85,7 @@ void Session::run_parts(RunningCell& cell, CellOutcome& outcome) {
   const auto& registry = MagicRegistry::instance();
   const bool is_python = language() == Language::python && !is_cpp_cell(cell.text);
   const ParsedCell parsed =
-      is_python ? parse_python_cell(cell.text, registry)
+      is_python ? parse_python_cell(cell.text, registry, kind() == PromptKind::job)
                 : parse_cell(cell.text, registry, [this](const std::string& name) { return is_name(name); });
   for (const auto& use : parsed.cell_magics) check_magic(use.name, "%%");
   for (const auto& part : parsed.parts)

@@ -54,8 +54,9 @@ SessionEvent SessionCore::open_python() {
   s.job_objects = objects.get();
   s.compiler = std::move(objects);
   auto group = std::make_unique<PythonGroup>(
-      s.loop, plan, options_, std::make_unique<JobFolder>(std::vector<std::string>{"lockstep", "--python"}, /*is_session=*/true),
-      *s.directory, s.listener([this](const std::string& text) { message(text); }));
+      s.loop, plan, options_,
+      std::make_unique<JobFolder>(std::vector<std::string>{"lockstep", "--python"}, /*is_session=*/true), *s.directory,
+      s.listener([this](const std::string& text) { message(text); }));
   const PythonGroup& ranks = *group;
   s.job = group.get();
   s.workers = std::move(group);

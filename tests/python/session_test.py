@@ -57,7 +57,7 @@ class Session:
 class Cells(unittest.TestCase):
     def test_names_state_and_rank_sets(self):
         run = Session("rank, world_size, str(device), get('ws'), get('lrank')", "x = torch.ones(2) * (rank + 1)",
-                      "dist.all_reduce(x); x.tolist()", "%%rank 1\nx += 1", "x.sum().item()", "%rank 1 x.tolist()",
+                      "dist.all_reduce(x); x.tolist()", "%%rank 1\nx += 1", "x.sum().item()", "%rank 1 x.tolist()", "up = 7", "up",
                       "set_seed(3); torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(3)).item()",
                       "class A:\n    pass\nimport pickle\ntype(pickle.loads(pickle.dumps(A()))) is A",
                       "[os.environ[each] for each in ('WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'MASTER_ADDR')]" " if [import_os := __import__('os'), globals().update(os=import_os)] else 0",
@@ -65,7 +65,7 @@ class Cells(unittest.TestCase):
         self.assertEqual(run.code, 0, run.shown)
         self.assertEqual(run.values(), [
             ([0], "(0, 2, 'cpu', 2, 0)"), ([1], "(1, 2, 'cpu', 2, 1)"), ([0, 1], "[3.0, 3.0]"), ([0], "6.0"), ([1], "8.0"),
-            ([1], "[4.0, 4.0]"), ([0, 1], "True"), ([0, 1], "True"), ([0, 1], "['2', '2', '127.0.0.1']"), ([0], "0")])
+            ([1], "[4.0, 4.0]"), ([0, 1], "7"), ([0, 1], "True"), ([0, 1], "True"), ([0, 1], "['2', '2', '127.0.0.1']"), ([0], "0")])
         (session,) = run.of("session")
         self.assertEqual((session["ranks"], session["backend"], session["devices"]), ([0, 1], "gloo", {"0": "cpu", "1": "cpu"}))
         texts = [each["text"] for each in run.of("message")]
@@ -78,7 +78,7 @@ class Cells(unittest.TestCase):
                       "await twice(21)", "1;", "def f(x):\n    return 1 / x\n\nf(0)", "x = = 1",
                       "import sys\nsys.exit(3)", "input()", options=["--keep-going"])
         self.assertEqual(run.code, 1)
-        self.assertEqual(run.values(), [([0, 1], "42")])
+        self.assertEqual(run.values(), [([0, 1], "42")])  # and of no cell that ends with a semicolon
         self.assertEqual(run.statuses(), ["ok", "ok", "ok", "error", "error", "error", "error"])
         division, syntax, end, typed = run.of("error")
         self.assertEqual((division["type"], division["where"], division["ranks"]),

@@ -177,8 +177,9 @@ TEST(Script, LanguagesOfFiles) {
   EXPECT_EQ(language_of_script("a.cpp"), Language::cpp);
   EXPECT_EQ(language_of_script(notebook("a.ipynb", R"({"kernelspec": {"name": "python3", "language": "python"}})")),
             Language::python);
-  EXPECT_EQ(language_of_script(notebook("b.ipynb", R"({"kernelspec": {"name": "lockstep-python", "language": "python"}})")),
-            Language::python);
+  EXPECT_EQ(
+      language_of_script(notebook("b.ipynb", R"({"kernelspec": {"name": "lockstep-python", "language": "python"}})")),
+      Language::python);
   EXPECT_EQ(language_of_script(notebook("c.ipynb", R"({"kernelspec": {"name": "lockstep", "language": "c++20"}})")),
             Language::cpp);
   EXPECT_EQ(language_of_script(notebook("d.ipynb", "{}")), Language::cpp);
@@ -218,7 +219,8 @@ TEST(Notebook, OfAnotherKernelIsRefused) {
   EXPECT_THAT(
       notebook_error(
           R"({"nbformat": 4, "metadata": {"kernelspec": {"name": "python3", "language": "python"}}, "cells": []})"),
-      AllOf(HasSubstr("kernel 'python3' (python)"), HasSubstr("`lockstep run` takes Python cells by themselves"), HasSubstr("kernel Lockstep")));
+      AllOf(HasSubstr("kernel 'python3' (python)"), HasSubstr("`lockstep run` takes Python cells by themselves"),
+            HasSubstr("kernel Lockstep")));
   EXPECT_THAT(notebook_error(R"({"nbformat": 4, "metadata": {"language_info": {"name": "julia"}}, "cells": []})"),
               HasSubstr("julia"));
   EXPECT_EQ(parse_notebook(R"({"nbformat": 4, "metadata": {"kernelspec": {"name": "xcpp20", "language": "C++20"}},
