@@ -80,7 +80,23 @@ std::vector<std::string> interpreters(const std::string& named) {
   return found;
 }
 
+std::string no_torch(const std::vector<std::string>& interpreters) {
+  return fmt::format("{} {} no torch: activate the environment that has it, or name its interpreter: --python=PATH",
+                     fmt::join(interpreters, " and "), interpreters.size() == 1 ? "has" : "have");
+}
+
 }  // namespace
+
+std::string find_interpreter(const std::string& named) {
+  const std::vector<std::string> candidates = interpreters(named);
+  for (const std::string& each : candidates) {
+    Launch launch;
+    launch.program = each;
+    launch.arguments = {"-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"};
+    if (Child(launch).wait().exit_code() == 0) return fs::absolute(each).string();
+  }
+  throw StartError(no_torch(candidates));
+}
 
 PythonGroup::PythonGroup(EventLoop& loop, const SessionPlan& plan, const SessionOptions& options,
                          std::unique_ptr<JobFolder> folder, SessionDirectory& directory, Listener listener)

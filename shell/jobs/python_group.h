@@ -17,6 +17,10 @@
 
 namespace lockstep::shell {
 
+/// Returns the interpreter that --python means: `named` (a path, or a name in PATH), or where it is empty the first of the
+/// environment that has torch. Asks them. Throws StartError where none has.
+std::string find_interpreter(const std::string& named);
+
 class PythonGroup : public JobGroup {
  public:
   /// Starts the store and the ranks; returns at once. Throws StartError.
