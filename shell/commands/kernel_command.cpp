@@ -1,6 +1,7 @@
 // `lockstep kernel install|run` is the kernel for Jupyter.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -8,6 +9,7 @@
 #include "protocol/error.h"
 #include "shell/commands/command.h"
 #include "shell/commands/session_flags.h"
+#include "shell/jobs/python_group.h"
 #include "shell/jupyter/kernel.h"
 #include "shell/jupyter/kernel_spec.h"
 
@@ -50,6 +52,11 @@ int install(Choice& choice, const CLI::App& app) {
     throw UsageError("--user and --prefix name different places: give one of them");
   jupyter::KernelSpec& spec = choice.spec;
   spec.options = words_of(app);
+  // Jupyter may start the kernel in another environment.
+  if (const auto& python = choice.installed.python)
+    std::ranges::replace_if(
+        spec.options, [](const std::string& each) { return each.starts_with("--python"); },
+        "--python=" + find_interpreter(*python));
   spec.is_python = choice.installed.python.has_value();
   if (spec.name.empty()) spec.name = spec.is_python ? "lockstep-python" : "lockstep";
   if (spec.display_name.empty()) {

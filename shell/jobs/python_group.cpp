@@ -219,9 +219,7 @@ void PythonGroup::interpreter_ended(const ProcessEnd& end) {
     return;
   }
   if (has_no_torch)
-    start_error_ =
-        fmt::format("{} {} no torch: activate the environment that has it, or name its interpreter: --python=PATH",
-                    fmt::join(interpreters_, " and "), interpreters_.size() == 1 ? "has" : "have");
+    start_error_ = no_torch(interpreters_);
   else if (start_error_.empty())
     start_error_ = interpreter() + " " + end.str() + quoted(*tail_);
 }

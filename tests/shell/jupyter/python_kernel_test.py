@@ -1,5 +1,6 @@
 """A kernel whose ranks are Python: python3 python_kernel_test.py LOCKSTEP PYTHON, where PYTHON has torch."""
 import os
+import subprocess
 import sys
 import unittest
 
@@ -32,6 +33,16 @@ class PythonKernel(unittest.TestCase):
                          ("python", "Lockstep (Python, 2 ranks)"))
         info = self.kernel.ask(self.kernel.client.kernel_info())
         self.assertEqual((info["language_info"]["name"], info["language_info"]["file_extension"]), ("python", ".py"))
+
+    def test_the_interpreter_is_that_of_the_installation(self):
+        folder = os.path.dirname(PYTHON)
+        os.environ["PATH"] = folder + os.pathsep + os.environ["PATH"]
+        install(LOCKSTEP, "--python", "--name", "of-path")
+        self.assertEqual(spec("of-path")["argv"][-1], f"--python={folder}/python3")
+        refused = subprocess.run([LOCKSTEP, "kernel", "install", "--python=/usr/bin/python3"], stderr=subprocess.PIPE,
+                                 text=True, check=False)
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("has no torch", refused.stderr)
 
     def test_cells(self):
         self.ok("x = torch.ones(2) * rank\nprint('written')")
