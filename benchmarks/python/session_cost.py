@@ -1,5 +1,5 @@
-"""What a session of Python ranks costs its user, in a terminal: from the command to the first value, and from ENTER to the
-value of `k + 1`. Prints a line of JSON.
+"""What a session of Python ranks costs its user, in a terminal: from the command to the first value, and from ENTER to
+the value of `k + 1`. Prints a line of JSON.
 
 python3 benchmarks/python/session_cost.py LOCKSTEP [--ranks N] [--cells N] [--python PATH]
 """

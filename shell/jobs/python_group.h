@@ -2,8 +2,8 @@
 // user's interpreter imports torch once, and the ranks are copies of it (python/lockstep/session/_start.py). From their
 // start on they sit at the prompt.
 //
-// The ranks are no children of this process. How one has ended is read from the kernel while it is a zombie, and it stays
-// one: its parent waits for none.
+// The ranks are no children of this process. How one has ended is read from the kernel while it is a zombie, and it
+// stays one: its parent waits for none.
 #pragma once
 #include <memory>
 #include <optional>
@@ -17,8 +17,8 @@
 
 namespace lockstep::shell {
 
-/// Returns the interpreter that --python means: `named` (a path, or a name in PATH), or where it is empty the first of the
-/// environment that has torch. Asks them. Throws StartError where none has.
+/// Returns the interpreter that --python means: `named` (a path, or a name in PATH), or where it is empty the first of
+/// the environment that has torch. Asks them. Throws StartError where none has.
 std::string find_interpreter(const std::string& named);
 
 class PythonGroup : public JobGroup {

@@ -1,5 +1,5 @@
-// The process that holds the TCPStore of a session and outlives its ranks. It also keeps the list of the ranks' processes:
-// should the shell be killed, it ends them and what they have started.
+// The process that holds the TCPStore of a session and outlives its ranks. It also keeps the list of the ranks'
+// processes: should the shell be killed, it ends them and what they have started.
 #pragma once
 #include <sys/types.h>
 

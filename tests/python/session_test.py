@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -25,11 +26,11 @@ class Session:
     def __init__(self, *cells, ranks=2, options=(), interrupt_at=None, **more):
         with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as folder:  # a socket's path is short
             script = pathlib.Path(folder, "cells.py")
-            script.write_text("".join(f"# %% {each}\n" if each.startswith("tags=") else f"# %%\n{each}\n"
-                                      for each in cells).replace('"]\n# %%\n', '"]\n'))
+            script.write_text("".join(f"# %%\n{each}\n" for each in cells))
             variables = environment(XDG_RUNTIME_DIR=folder, LOCKSTEP_PYTHON=sys.executable, **more)
             process = subprocess.Popen([LOCKSTEP, "run", str(script), "-n", str(ranks), "--json", "-", *options],
-                                       env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
+                                       env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                       cwd=folder)
             lines = []
             if interrupt_at:
                 for line in process.stdout:
@@ -58,16 +59,18 @@ class Cells(unittest.TestCase):
     def test_names_state_and_rank_sets(self):
         run = Session("rank, world_size, str(device), get('ws'), get('lrank')", "x = torch.ones(2) * (rank + 1)",
                       "dist.all_reduce(x); x.tolist()", "%%rank 1\nx += 1", "x.sum().item()", "%rank 1 x.tolist()", "up = 7", "up",
-                      "set_seed(3); torch.rand(1).item() == torch.rand(1, generator=torch.Generator().manual_seed(3)).item()",
+                      "set_seed(3); torch.equal(torch.rand(1), torch.rand(1, generator=torch.Generator().manual_seed(3)))",
                       "class A:\n    pass\nimport pickle\ntype(pickle.loads(pickle.dumps(A()))) is A",
-                      "[os.environ[each] for each in ('WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'MASTER_ADDR')]" " if [import_os := __import__('os'), globals().update(os=import_os)] else 0",
+                      "import os\n[os.environ[each] for each in ('WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'MASTER_ADDR')]",
                       "%dist_mode -d", "rank", "%dist_mode -e", "%sync", "%dist_status", "%who")
         self.assertEqual(run.code, 0, run.shown)
         self.assertEqual(run.values(), [
-            ([0], "(0, 2, 'cpu', 2, 0)"), ([1], "(1, 2, 'cpu', 2, 1)"), ([0, 1], "[3.0, 3.0]"), ([0], "6.0"), ([1], "8.0"),
-            ([1], "[4.0, 4.0]"), ([0, 1], "7"), ([0, 1], "True"), ([0, 1], "True"), ([0, 1], "['2', '2', '127.0.0.1']"), ([0], "0")])
+            ([0], "(0, 2, 'cpu', 2, 0)"), ([1], "(1, 2, 'cpu', 2, 1)"), ([0, 1], "[3.0, 3.0]"), ([0], "6.0"),
+            ([1], "8.0"), ([1], "[4.0, 4.0]"), ([0, 1], "7"), ([0, 1], "True"), ([0, 1], "True"),
+            ([0, 1], "['2', '2', '127.0.0.1']"), ([0], "0")])
         (session,) = run.of("session")
-        self.assertEqual((session["ranks"], session["backend"], session["devices"]), ([0, 1], "gloo", {"0": "cpu", "1": "cpu"}))
+        self.assertEqual((session["ranks"], session["backend"], session["devices"]),
+                         ([0, 1], "gloo", {"0": "cpu", "1": "cpu"}))
         texts = [each["text"] for each in run.of("message")]
         self.assertTrue(any(each.startswith("barrier over ranks 0-1; waited:") for each in texts), texts)
         self.assertRegex(run.output(), r"A +type\n")
@@ -145,7 +148,8 @@ class Faults(unittest.TestCase):
     def test_interrupts(self):
         for cell in ("print('runs', flush=True)\nwhile True: pass",
                      "print('runs', flush=True)\nimport time\ntime.sleep(1000)",
-                     "print('runs', flush=True)\nif rank == 0: dist.all_reduce(torch.ones(1))\nelse:\n    while True: pass"):
+                     "print('runs', flush=True)\nif rank == 0: dist.all_reduce(torch.ones(1))\n"
+                     "else:\n    while True: pass"):
             run = Session(cell, interrupt_at="runs")
             self.assertEqual((run.code, run.statuses()), (130, ["interrupted"]), run.shown)
             self.assertNotIn("did not come back", run.shown)
@@ -234,7 +238,6 @@ class Starts(unittest.TestCase):
             process.kill()
             process.wait()
             process.stdout.close()
-            import select
             for each in ends:
                 self.assertTrue(select.select([each], [], [], 60)[0], "a process outlives its session")
                 os.close(each)
@@ -259,7 +262,8 @@ class AtPrompt(unittest.TestCase):
 
     def test_ranks_that_are_stuck_are_freed(self):
         self.enter("if rank == 0: dist.all_reduce(torch.ones(1))", 2)
-        self.assertIn("hang: rank 0 waits in all_reduce #1 (cell 1, line 1), and rank 1 has finished", self.terminal.screen())
+        self.assertIn("hang: rank 0 waits in all_reduce #1 (cell 1, line 1), and rank 1 has finished",
+                      self.terminal.screen())
         self.enter("%hang", 2)
         self.enter("%rank 1 rank + 10", 3)
         self.assertIn("1   = 11", self.terminal.screen())

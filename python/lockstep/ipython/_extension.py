@@ -12,8 +12,8 @@ from lockstep.core.errors import LockstepError
 from lockstep.ipython._kernel import Kernel
 
 # What the session knows, by how it is written. %dist_init and %dist_mode mean something to this side, too.
-_LINES = ("abort", "collectives", "data", "dist_reset", "dist_status", "grads", "hang", "interrupt", "memory", "nan", "ranks",
-          "stack", "sync", "verify", "cpp", "rank")
+_LINES = ("abort", "collectives", "data", "dist_reset", "dist_status", "grads", "hang", "interrupt", "memory", "nan",
+          "ranks", "stack", "sync", "verify", "cpp", "rank")
 _CELLS = ("cpp", "distributed", "rank")
 _MODE_WORDS = {"-e": True, "--enable": True, "-d": False, "--disable": False}
 
@@ -47,7 +47,8 @@ class Extension:
         if word and word not in _MODE_WORDS:
             raise LockstepError(f"%dist_mode {word}: say -e (cells run on the ranks) or -d (cells run here)")
         self.is_distributed = _MODE_WORDS.get(word, self.is_distributed)
-        print("cells run on " + ("all ranks" if self.is_distributed else "this kernel alone; %%distributed, on all ranks"))
+        where = "all ranks" if self.is_distributed else "this kernel alone; %%distributed, on all ranks"
+        print(f"cells run on {where}")
 
     def dist_shutdown(self, line: str) -> None:
         """%dist_shutdown ends the ranks."""

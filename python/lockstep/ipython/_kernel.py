@@ -1,5 +1,5 @@
-"""A session of Python ranks: the program `lockstep` as a kernel of Jupyter (https://jupyter-client.readthedocs.io, "Messaging
-in Jupyter"), and the part of a client that magics need."""
+"""A session of Python ranks: the program `lockstep` as a kernel of Jupyter (https://jupyter-client.readthedocs.io,
+"Messaging in Jupyter"), and the part of a client that magics need."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def find_program() -> str:
             return str(path)
     found = shutil.which("lockstep")
     if found is None:
-        raise LockstepError("the program lockstep is not found: it is neither in LOCKSTEP_BIN nor in PATH (docs/install.md)")
+        raise LockstepError("the program lockstep is not found: it is neither in LOCKSTEP_BIN nor in PATH "
+                            "(docs/install.md)")
     return found
 
 
@@ -88,7 +89,8 @@ class Kernel:
 
     def _send(self, channel: str, kind: str, content: dict[str, Any]) -> str:
         number = uuid.uuid4().hex
-        header = {"msg_id": number, "session": self._session, "username": "", "date": "", "msg_type": kind, "version": "5.3"}
+        header = {"msg_id": number, "session": self._session, "username": "", "date": "", "msg_type": kind,
+                  "version": "5.3"}
         parts = [json.dumps(each).encode() for each in (header, {}, {}, content)]
         self._channels[channel].send([_DELIMITER, self._sign(parts), *parts])
         return number
@@ -104,8 +106,8 @@ class Kernel:
         return {"type": header["msg_type"], "parent": parent.get("msg_id"), "content": content}
 
     def execute(self, code: str, take: Callable[[str, dict[str, Any]], None]) -> dict[str, Any]:
-        """Runs a cell, and returns the content of its reply. `take` gets the type and the content of what is shown meanwhile.
-        KeyboardInterrupt interrupts the cell. Raises LockstepError where the session has ended."""
+        """Runs a cell, and returns the content of its reply. `take` gets the type and the content of what is shown
+        meanwhile. KeyboardInterrupt interrupts the cell. Raises LockstepError where the session has ended."""
         request = self._send("shell", "execute_request", {"code": code, "silent": False, "store_history": True,
                                                           "allow_stdin": False, "stop_on_error": False})
         return self._wait(request, take)

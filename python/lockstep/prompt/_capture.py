@@ -143,8 +143,8 @@ class Capture:
         self._buffered.clear()
 
     def leave_in_child(self) -> None:
-        """In the child of a fork: its output is not the cell's, and nobody may read it by the time it ends. In a session
-        it is the rank's."""
+        """In the child of a fork: its output is not the cell's, and nobody may read it by the time it ends. In a
+        session it is the rank's."""
         if not self.is_kept:
             self._streams.end()
             self._give_back()

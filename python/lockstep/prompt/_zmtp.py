@@ -1,5 +1,6 @@
 """One connection to the socket of a shell, in ZeroMQ's protocol (ZMTP 3.0, https://rfc.zeromq.org/spec/23): the part of
-it that a DEALER needs towards a ROUTER on a socket file, and a SUB towards a PUB. With it the package needs no library of ZeroMQ."""
+it that a DEALER needs towards a ROUTER on a socket file, and a SUB towards a PUB. With it the package needs no library
+of ZeroMQ."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ class Connection:
     """Messages are lists of frames. send() may be called by several threads if they take turns, receive() by one."""
 
     def __init__(self, path: str, identity: str, kind: bytes = b"DEALER") -> None:
-        """Connects to the socket file `path` under `identity`. `kind`: DEALER, or SUB, which gets all messages of a PUB. Raises
-        OSError."""
+        """Connects to the socket file `path` under `identity`. `kind`: DEALER, or SUB, which gets all messages of a PUB.
+        Raises OSError."""
         self._received = bytearray()
         self._frames: list[bytes] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

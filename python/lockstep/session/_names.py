@@ -58,7 +58,8 @@ def set_seed(seed: int) -> None:
 
 
 def seed_afresh() -> None:
-    """Ranks are copies of one process. As in processes of their own, no two draw the same numbers before they are seeded."""
+    """Ranks are copies of one process. As in processes of their own, no two draw the same numbers before they are
+    seeded."""
     random.seed()
     torch.seed()
     numpy = sys.modules.get("numpy")
@@ -68,7 +69,8 @@ def seed_afresh() -> None:
 
 def _arguments(given: dict[str, str]) -> Callable[..., Any]:
     def arg(name: str, default: Any = None) -> Any:
-        """What `--arg NAME=VALUE` gave, as a value of the type of `default`, which stands for it where nothing was given."""
+        """What `--arg NAME=VALUE` gave, as a value of the type of `default`, which stands for it where nothing was
+        given."""
         if name not in given:
             if default is None:
                 raise KeyError(f'no --arg {name}=VALUE was given; arg("{name}", DEFAULT) has a default')

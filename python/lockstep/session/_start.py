@@ -1,6 +1,6 @@
-"""Starts the ranks of a session. The shell runs this module in the interpreter of the user's environment: it imports torch
-once, and the ranks are copies of it, so that each costs milliseconds. It stays their parent, and waits for none of them:
-the shell reads from the kernel how a rank has ended, and a zombie keeps its number meanwhile."""
+"""Starts the ranks of a session. The shell runs this module in the interpreter of the user's environment: it imports
+torch once, and the ranks are copies of it. It stays their parent, and waits for none of them: the shell reads from the
+kernel how a rank has ended, and a zombie keeps its number meanwhile."""
 
 from __future__ import annotations
 

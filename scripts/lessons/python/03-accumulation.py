@@ -69,8 +69,8 @@ class Gpt(torch.nn.Module):
 def accumulation_steps(tokens_per_update, tokens_per_pass, ranks=world_size):
     together = tokens_per_pass * ranks
     if tokens_per_update % together:
-        raise ValueError(f"an update of {tokens_per_update} tokens does not divide into passes of {tokens_per_pass} tokens "
-                         f"on {ranks} ranks: choose a multiple of {together}, or another batch size or sequence length")
+        raise ValueError(f"an update of {tokens_per_update} tokens does not divide into passes of {tokens_per_pass} "
+                         f"tokens on {ranks} ranks: choose a multiple of {together}, or other batches or sequences")
     return tokens_per_update // together
 
 

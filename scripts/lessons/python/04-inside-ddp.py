@@ -112,7 +112,8 @@ net = DistributedDataParallel(Net(), bucket_cap_mb=0.05)
 for _ in range(12):
     step(net)
 record = net._get_ddp_logging_data()
-computed, sent, both = (record.get(f"avg_backward_{name}_time", 0) * 1e-6 for name in ("compute", "comm", "compute_comm_overlap"))
+names = ("compute", "comm", "compute_comm_overlap")
+computed, sent, both = (record.get(f"avg_backward_{name}_time", 0) * 1e-6 for name in names)
 print(f"backward {computed:.2f} ms, reduction {sent:.2f} ms, both at once {both:.2f} ms")
 
 # %% [markdown]

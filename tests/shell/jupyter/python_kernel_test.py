@@ -65,7 +65,8 @@ class PythonKernel(unittest.TestCase):
         (shown,) = [m["content"]["data"] for m in self.ok("same") if m["msg_type"] == "display_data"]
         self.assertEqual((shown["text/html"], shown["text/plain"]), ("<table>5</table>", "a table"))
         shown = [m["content"]["data"]["text/html"] for m in self.ok("own") if m["msg_type"] == "display_data"]
-        self.assertEqual(shown, ["<small>rank 0</small>", "<table>0</table>", "<small>rank 1</small>", "<table>1</table>"])
+        self.assertEqual(shown, ["<small>rank 0</small>", "<table>0</table>",
+                                 "<small>rank 1</small>", "<table>1</table>"])
         shown = [m["content"]["data"] for m in self.ok("%%rank 0\ndisplay(same, 3)")]
         self.assertEqual([each.get("text/html") for each in shown[:2]], ["<small>rank 0</small>", "<table>5</table>"])
 
