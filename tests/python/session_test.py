@@ -58,8 +58,9 @@ class Session:
 class Cells(unittest.TestCase):
     def test_names_state_and_rank_sets(self):
         run = Session("rank, world_size, str(device), get('ws'), get('lrank')", "x = torch.ones(2) * (rank + 1)",
-                      "dist.all_reduce(x); x.tolist()", "%%rank 1\nx += 1", "x.sum().item()", "%rank 1 x.tolist()", "up = 7", "up",
-                      "set_seed(3); torch.equal(torch.rand(1), torch.rand(1, generator=torch.Generator().manual_seed(3)))",
+                      "dist.all_reduce(x); x.tolist()", "%%rank 1\nx += 1", "x.sum().item()", "%rank 1 x.tolist()",
+                      "up = 7", "up",
+                      "set_seed(3)\ntorch.rand(1).item() == torch.rand(\n    1, generator=torch.Generator().manual_seed(3)).item()",
                       "class A:\n    pass\nimport pickle\ntype(pickle.loads(pickle.dumps(A()))) is A",
                       "import os\n[os.environ[each] for each in ('WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'MASTER_ADDR')]",
                       "%dist_mode -d", "rank", "%dist_mode -e", "%sync", "%dist_status", "%who")
@@ -96,7 +97,8 @@ class Cells(unittest.TestCase):
                       "def later():\n    told.wait(); print('thread', flush=True); done.set()\n"
                       "done = threading.Event(); threading.Thread(target=later).start()",
                       "told.set(); done.wait(); time.sleep(0.05)",
-                      "pid = os.fork()\nif pid == 0:\n    print('child', flush=True); os._exit(0)\nos.waitpid(pid, 0)[1]",
+                      "pid = os.fork()\nif pid == 0:\n    print('child', flush=True)\n    os._exit(0)\n"
+                      "os.waitpid(pid, 0)[1]",
                       "print('x' * 3_000_000)")
         self.assertEqual(run.code, 0, run.shown[-2000:])
         self.assertEqual(run.output()[:-3_000_001], "cell\ndescriptor\nprogram\nthread\nchild\n")
@@ -208,7 +210,8 @@ class Starts(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "sitecustomize.py").write_text(
                 "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n")
-            run = Session("open('/proc/self/cmdline').read().count('_rank.run')", "x = torch.ones(1); dist.all_reduce(x)",
+            run = Session("open('/proc/self/cmdline').read().count('_rank.run')",
+                          "x = torch.ones(1); dist.all_reduce(x)",
                           "x.item()", PYTHONPATH=f"{folder}:{os.environ['PYTHONPATH']}")
         self.assertEqual((run.code, run.values()), (0, [([0, 1], "1"), ([0, 1], "2.0")]), run.shown)
 

@@ -60,8 +60,8 @@ them when the rank has died, and they take all that the process writes, also bet
 
 
 class Capture:
-    """Two pipes, one for each of STREAMS. What is left in a pipe at the end is lost, but for that of `channels`: read it
-    before."""
+    """Two pipes, one for each of STREAMS. What is left in a pipe at the end is lost, but for that of `channels`: read
+    it before."""
 
     def __init__(self) -> None:
         self.is_kept = channels is not None  # from the first cell on

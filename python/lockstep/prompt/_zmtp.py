@@ -21,8 +21,8 @@ class Connection:
     """Messages are lists of frames. send() may be called by several threads if they take turns, receive() by one."""
 
     def __init__(self, path: str, identity: str, kind: bytes = b"DEALER") -> None:
-        """Connects to the socket file `path` under `identity`. `kind`: DEALER, or SUB, which gets all messages of a PUB.
-        Raises OSError."""
+        """Connects to the socket file `path` under `identity`. `kind`: DEALER, or SUB, which gets all messages of a
+        PUB. Raises OSError."""
         self._received = bytearray()
         self._frames: list[bytes] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
