@@ -60,7 +60,8 @@ class Cells(unittest.TestCase):
         run = Session("rank, world_size, str(device), get('ws'), get('lrank')", "x = torch.ones(2) * (rank + 1)",
                       "dist.all_reduce(x); x.tolist()", "%%rank 1\nx += 1", "x.sum().item()", "%rank 1 x.tolist()",
                       "up = 7", "up",
-                      "set_seed(3)\ntorch.rand(1).item() == torch.rand(\n    1, generator=torch.Generator().manual_seed(3)).item()",
+                      "set_seed(3)\nseeded = torch.Generator().manual_seed(3)",
+                      "torch.rand(1).item() == torch.rand(1, generator=seeded).item()",
                       "class A:\n    pass\nimport pickle\ntype(pickle.loads(pickle.dumps(A()))) is A",
                       "import os\n[os.environ[each] for each in ('WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'MASTER_ADDR')]",
                       "%dist_mode -d", "rank", "%dist_mode -e", "%sync", "%dist_status", "%who")
