@@ -211,7 +211,7 @@ class Starts(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "sitecustomize.py").write_text(
                 "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n")
-            run = Session("open('/proc/self/cmdline').read().count('_rank.run')",
+            run = Session("open('/proc/self/cmdline').read().count('_rank.run_as_told')",
                           "x = torch.ones(1); dist.all_reduce(x)",
                           "x.item()", PYTHONPATH=f"{folder}:{os.environ['PYTHONPATH']}")
         self.assertEqual((run.code, run.values()), (0, [([0, 1], "1"), ([0, 1], "2.0")]), run.shown)

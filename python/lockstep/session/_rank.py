@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import json
 import os
 import signal
 import sys
@@ -20,7 +21,13 @@ from lockstep.prompt._invitations import Invitation
 from lockstep.session import _names
 from lockstep.session._prompt import SessionPrompt
 
+SETTINGS = "LOCKSTEP_RANK_SETTINGS"
 _SERVE = "__lockstep_serve__"
+
+
+def run_as_told() -> NoReturn:
+    """In a process that is no copy."""
+    run(json.loads(os.environ.pop(SETTINGS)))
 
 
 def run(settings: dict[str, Any]) -> NoReturn:

@@ -68,6 +68,7 @@ def _become(rank: int, plan: dict[str, Any], starter: int, obstacle: str) -> NoR
     if obstacle:
         for each in settings["output"]:
             os.set_inheritable(each, True)
-        code = f"import sys; sys.path[:] = {sys.path!r}; from lockstep.session import _rank; _rank.run({settings!r})"
+        os.environ[_rank.SETTINGS] = json.dumps(settings)  # not in the arguments, which everybody can read
+        code = f"import sys; sys.path[:] = {sys.path!r}; from lockstep.session import _rank; _rank.run_as_told()"
         os.execv(sys.executable, [sys.executable, "-c", code])
     _rank.run(settings)
