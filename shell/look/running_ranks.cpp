@@ -268,7 +268,6 @@ RunningJob job_of(const std::map<int64_t, Process>& processes, const std::vector
     if (job.ranks.empty()) {
       job.id = found.job;
       job.world_size = found.world_size;
-      job.parent = found.process.parent;
       job.launcher = found.rank.variables.contains("TORCHELASTIC_RUN_ID") ? "torchrun" : found.numbering->launcher;
     }
     job.ranks.push_back(found.rank);
@@ -296,7 +295,6 @@ RunningJob numbered_here(std::vector<Candidate> candidates) {
                     [](const Candidate& each) { return std::pair(each.process.started, each.process.pid); });
   RunningJob job{.id = std::to_string(candidates.front().process.pid),
                  .launcher = {},
-                 .parent = candidates.front().process.parent,
                  .world_size = static_cast<int>(candidates.size()),
                  .numbered_here = true};
   for (Candidate& each : candidates) {
@@ -375,6 +373,10 @@ std::vector<RunningJob> find_running_jobs(const std::vector<int64_t>& pids, std:
       return pid == each.process.pid || pid == each.process.parent;
     });
   });
+  // What has started them is none of them, though it has imported torch as well.
+  std::set<int64_t> parents;
+  for (const Candidate& each : unnumbered) parents.insert(each.process.parent);
+  std::erase_if(unnumbered, [&](const Candidate& each) { return parents.contains(each.process.pid); });
   if (unnumbered.empty())
     throw UsageError(
         fmt::format("process {} is neither a rank nor the launcher of ranks: no process there has RANK "

@@ -34,7 +34,6 @@ struct EndedProcess {
 struct RunningJob {
   std::string id;  // "e2df97e3-…", "localhost:29500", "Slurm 17.0"
   std::string launcher;  // "torchrun", "Slurm", "Open MPI", "PMI"; empty: not known
-  int64_t parent = 0;  // of its first rank
   int world_size = 0;
   std::vector<RunningRank> ranks;  // in order
   RankSet elsewhere;  // ranks that are, or may be, on other machines

@@ -185,6 +185,21 @@ class Looks(unittest.TestCase):
 
         self.assertEqual(parameters(0), parameters(3))
 
+    def test_ranks_that_nothing_numbers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            spawn = pathlib.Path(folder) / "spawn.py"
+            spawn.write_text(SPAWN)
+            job = subprocess.Popen([sys.executable, spawn, folder], stdout=subprocess.PIPE, text=True, start_new_session=True,
+                                   env=environment(TORCH_DEVICE_BACKEND_AUTOLOAD="0"))
+            try:
+                pids = sorted(int(job.stdout.readline()) for _ in range(2))
+                seen = Seen(job.pid, "--json")
+                self.assertEqual(sorted(seen.of("job")[0]["pids"].values()), pids, seen.errors)
+                self.assertIn("they are numbered in the order of their start", Seen(job.pid).text.replace("\n", " "))
+            finally:
+                os.killpg(job.pid, signal.SIGTERM)
+                job.communicate()
+
     def test_several_jobs(self):
         with Job("healthy", ranks=2) as first, Job("healthy", ranks=2) as second:
             seen = Seen()
@@ -229,6 +244,24 @@ class Looks(unittest.TestCase):
             self.assertEqual(refused.code, 2, refused.text)
             self.assertIn("no rank was found, and the kernel refuses to show", refused.errors)
             self.assertIn("--cap-add=SYS_PTRACE", refused.errors)
+
+
+SPAWN = """
+import os, sys, torch, torch.distributed as dist, torch.multiprocessing
+
+def rank(number, folder):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=number, world_size=2)
+    dist.barrier()
+    sys.stdout.write(f"{os.getpid()}\\n")
+    sys.stdout.flush()
+    if number == 0:
+        dist.barrier()
+    while True:
+        pass
+
+if __name__ == "__main__":
+    torch.multiprocessing.start_processes(rank, (sys.argv[1],), nprocs=2, start_method="fork")
+"""
 
 
 def refuse_ptrace():
