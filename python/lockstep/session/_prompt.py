@@ -108,7 +108,7 @@ def _device_facts() -> dict[str, Any]:
     """The address of the GPU, by which the driver knows it; nothing on a CPU."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return {}
-    facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+    facts: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
     if not hasattr(facts, "pci_domain_id"):  # an older torch
         return {}
     return {"device_bus_id": f"{facts.pci_domain_id:08x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}.0"}

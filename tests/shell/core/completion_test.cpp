@@ -32,7 +32,7 @@ TEST_F(Completing, MagicsByTheirKind) {
   EXPECT_EQ(replaced("%dist_s"), "%dist_s");
   EXPECT_EQ(answer_.completions[0].kind, "magic");
   EXPECT_FALSE(answer_.completions[0].detail.empty());
-  EXPECT_THAT(texts("%tim"), ElementsAre("%time", "%time_sync", "%timeline", "%%time", "%%timeit"));
+  EXPECT_THAT(texts("%tim"), ElementsAre("%time", "%time_sync", "%timeit", "%timeline", "%%time", "%%timeit"));
   EXPECT_THAT(texts("%%ti"), ElementsAre("%%time", "%%timeit"));
   EXPECT_THAT(texts("// why\n%%rank 0\n%%ti"), ElementsAre("%%time", "%%timeit"));
   EXPECT_THAT(texts("%sync\n%ran"), ElementsAre("%rank", "%ranks"));
