@@ -51,27 +51,30 @@ std::optional<std::string> value_of(const char* variable) {
   return value && *value ? std::optional<std::string>(value) : std::nullopt;
 }
 
-/// Returns the first program of that name in PATH.
-std::optional<std::string> find_in_path(const std::string& name) {
+/// Returns the programs of that name in PATH.
+std::vector<std::string> all_in_path(const std::string& name) {
+  std::vector<std::string> found;
   std::istringstream folders(value_of("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
   for (std::string folder; std::getline(folders, folder, ':');) {
     const fs::path path = fs::path(folder.empty() ? "." : folder) / name;
     std::error_code error;
-    if (fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0) return path.string();
+    if (fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0 &&
+        std::find(found.begin(), found.end(), path.string()) == found.end())
+      found.push_back(path.string());
   }
-  return std::nullopt;
+  return found;
 }
 
 std::vector<std::string> interpreters(const std::string& named) {
   if (!named.empty() && named.find('/') != std::string::npos) return {named};
   if (!named.empty()) {
-    if (const auto path = find_in_path(named)) return {*path};
+    if (const auto found = all_in_path(named); !found.empty()) return {found.front()};
     throw StartError("the session could not start: --python=" + named + ": no such program is in PATH");
   }
   if (const auto variable = value_of("LOCKSTEP_PYTHON")) return {*variable};
   std::vector<std::string> found;
   for (const char* name : {"python3", "python"})
-    if (const auto path = find_in_path(name)) found.push_back(*path);
+    for (std::string& path : all_in_path(name)) found.push_back(std::move(path));
   if (found.empty())
     throw StartError(
         "the session could not start: there is no python3 in PATH; activate the environment that has torch, or name "

@@ -229,7 +229,7 @@ with net.no_sync():
     x, y = rows_of_pass(0, rank)
     loss_of(net(x), y).backward()
 
-# %% %grads compares what is not reduced yet, too
+# %% what is not reduced yet is compared by %grads, too
 %grads net --local
 
 # %% and the pass that ends the window

@@ -286,7 +286,7 @@ with_statistics_of_its_own = batch_norm(broadcast_buffers=False)
 if largest_difference(with_statistics_of_its_own.module.running_mean) == 0:
     raise RuntimeError("each rank has seen other numbers")
 
-# %% %verify knows what the wrapper does about it
+# %% what the wrapper does about it is known to %verify
 %verify with_statistics_of_its_own
 
 # %% [markdown]
