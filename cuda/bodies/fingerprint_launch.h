@@ -31,8 +31,8 @@ struct FingerprintLaunch {
 };
 
 struct FingerprintShared {
-  // Longer rows, which keep a warp's stripes in different banks, gain 2 % where 4 blocks fit on a multiprocessor, and
-  // cost one block of 3 where it has 100 KiB.
+  // Longer rows would keep a warp's stripes in different banks. They gain up to 3 % where 4 blocks fit on a
+  // multiprocessor, and cost one block of 3 where it has 100 KiB.
   alignas(16) uint64_t hash[kStripes][2 * kernels::kHashLanes];
   alignas(16) double squares[kStripes][kernels::kSquareLanes];
   alignas(16) float float_squares[kStripes][2 * kernels::kSquareLanes];

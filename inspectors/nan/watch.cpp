@@ -169,6 +169,7 @@ class Sentinel : public OpObserver {
     if (op.outer || !op.name.ends_with("_")) return;
     const at::Tensor parameter = parameters_.find(tensor);
     if (!parameter.defined()) return;
+    parameters_.add(parameter);  // its new version is known, so that no operator on lists is taken for the writer
     const Looking looking(status_.seconds);
     updated(op, parameter, tensor);
   }

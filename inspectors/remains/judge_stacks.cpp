@@ -1,3 +1,4 @@
+// What the stacks of a running job say of a hang: in which calls its ranks wait, and what the other ranks do.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -174,8 +173,6 @@ inspect::RankDoing doing_of_looked(const LookedRank& rank, const std::vector<ins
 
 void add_ended(const RunningJob& job, Look& look) {
   const RankSet gone = job.gone();
-  std::set<int> explained;
-  for (const inspect::RankError& each : look.remains.errors) explained.insert(each.rank);
   for (const int rank : gone) {
     inspect::RankDoing doing{
         .rank = rank, .kind = FindingKind::died, .words = "has no process any more", .ended = true};

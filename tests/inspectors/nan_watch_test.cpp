@@ -168,6 +168,18 @@ TEST(NanWatch, optimizers_that_write_lists) {
   }
 }
 
+// Averages of parameters, and clipping, go over lists as well.
+TEST(NanWatch, an_operator_on_other_lists_is_no_update) {
+  auto weight = torch::ones({3}).set_requires_grad(true);
+  torch::optim::SGD optimizer({weight}, 0.1);
+  const auto watching = nan_watch();
+  weight.sum().backward();
+  optimizer.step();
+  const torch::NoGradGuard guard;
+  at::_foreach_mul_({torch::ones({3})}, 0.5);
+  EXPECT_EQ(watching.status().parameters, 1);
+}
+
 TEST(NanWatch, names_can_be_told_later) {
   const PublishedFindings published;
   nan_on({});
