@@ -37,11 +37,11 @@ struct ParameterFacts {
   bool changed = false;  // since backward, before any collective: `before` is the current gradient
 };
 
-/// Describes one rank.
-/// Arrays, since there are many.
+// They are arrays in JSON, since there are many.
 void to_json(nlohmann::json& json, const ParameterFacts& facts);
 void from_json(const nlohmann::json& json, ParameterFacts& facts);
 
+/// Describes one rank.
 struct RankFacts {
   bool watched = false;  // what follows is known
   int64_t steps = 0;  // that were observed

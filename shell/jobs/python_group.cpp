@@ -78,14 +78,13 @@ std::vector<std::string> interpreters(const std::string& named) {
   if (found.empty())
     throw StartError(
         "the session could not start: there is no python3 in PATH; activate the environment that has torch, or name "
-        "its "
-        "interpreter: --python=PATH");
+        "its interpreter: --python=PATH");
   return found;
 }
 
 std::string no_torch(const std::vector<std::string>& interpreters) {
   return fmt::format("{} {} no torch: activate the environment that has it, or name its interpreter: --python=PATH",
-                     fmt::join(interpreters, " and "), interpreters.size() == 1 ? "has" : "have");
+                     fmt::join(interpreters, ", "), interpreters.size() == 1 ? "has" : "have");
 }
 
 }  // namespace

@@ -202,7 +202,7 @@ class Starts(unittest.TestCase):
                 pathlib.Path(folder, name).chmod(0o700)
             done = self.lockstep("run", "cells.py", PATH=f"{folder}:/usr/bin:/bin", LOCKSTEP_PYTHON="")
         self.assertEqual(done.returncode, 3)
-        self.assertRegex(done.stdout, f"{folder}/python3 .*and {folder}/python.* have no torch: activate the env")
+        self.assertRegex(done.stdout, f"{folder}/python3, .*{folder}/python.* have no torch: activate the environment")
         done = self.lockstep("run", "cells.py", "--python=/nowhere/python")
         self.assertEqual(done.returncode, 3)
         self.assertIn("/nowhere/python could not be started", done.stdout)
