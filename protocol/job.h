@@ -1,7 +1,11 @@
 // A Python job as its ranks describe themselves to a shell of the same user: the files of the job's folder.
 //
-//   <runtime folder>/job-<id>/     mode 0700; `lockstep run -- …` makes it and names it to the ranks in LOCKSTEP_JOB
-//     job.json                     only from `lockstep run`: {"pid", "start_time", "launcher"}
+//   <runtime folder>/job-<id>/     mode 0700; `lockstep run -- …` makes it and names it to the ranks in LOCKSTEP_JOB;
+//                                  ranks on other machines make one of that name there
+//     job.json                     only where a process watches the job, `lockstep run` or the relay of this machine:
+//                                  {"pid", "start_time", "launcher"}
+//     judge.json                   only from a relay: a `lockstep run` on another machine judges the job,
+//                                  {"pid", "start_time", "host"}; and its verdict.json, {"exit_code", "ends"}
 //     launcher.json                only from torchrun under `lockstep run`, once ranks have failed: how they ended, and
 //                                  those that it has ended then, [{"rank", "pid", "exitcode", "time"}, …]
 //     rank-R.json                  JobRank, written by rank R (python/agent)
@@ -51,6 +55,9 @@ struct JobRank {
   int64_t pid = 0;
   uint64_t start_time = 0;  // field 22 of /proc/PID/stat: a later process with the same pid has another
   std::string host, torch, lockstep, python, script;
+  // What is the same for all ranks of a job on every machine, unlike the folder; empty where nothing says it.
+  std::string run;  // the launcher's name of it: "none 10.9.0.11:29501 #0", "Slurm 17.0"
+  std::string watch;  // "job-4711-0fdca92a": the folder that LOCKSTEP_JOB names, on the machine of `lockstep run`
   int64_t started = 0;  // seconds, CLOCK_REALTIME
   std::optional<RankEnd> end;
   std::optional<RankStop> stop;
@@ -60,7 +67,7 @@ LOCKSTEP_JSON(JobFrame, function, file, line)
 LOCKSTEP_JSON(RankEnd, how, type, message, frames, time, calls)
 LOCKSTEP_JSON(RankStop, place, number, is_served, limit_s)
 LOCKSTEP_JSON(JobRank, rank, world_size, local_rank, local_world_size, pid, start_time, host, torch, lockstep, python,
-              script, started, end, stop)
+              script, run, watch, started, end, stop)
 
 /// A job has this many ranks at most: a file that claims more is no rank's.
 inline constexpr int kMostRanks = 1 << 16;

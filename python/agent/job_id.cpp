@@ -35,20 +35,52 @@ std::string derived_id(bool alone) {
   return fmt::format("{}-{:08x}", process, static_cast<uint32_t>(digest(text) ^ (digest(text) >> 32)));
 }
 
-}  // namespace
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
 
-std::string find_job_folder(bool alone) {
-  const char* named = std::getenv(protocol::kJobVariable);
-  if (named && *named) {
-    if (*named != '/') throw Error(fmt::format("{} is no absolute path: {}", protocol::kJobVariable, named));
-    if (const std::string problem = protocol::private_folder_problem(named); !problem.empty()) throw Error(problem);
-    return named;
-  }
-  std::string folder = protocol::runtime_directory() + "/" + protocol::kJobPrefix + derived_id(alone);
+/// Makes the folder unless it is there. Throws StartError, and Error for one that is not private.
+void make_folder(const std::string& folder) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     throw StartError("the job's folder " + folder + " could not be made: " + std::strerror(errno));
   if (const std::string problem = protocol::private_folder_problem(folder); !problem.empty()) throw Error(problem);
-  return folder;
+}
+
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+}  // namespace
+
+FoundFolder find_job_folder(bool alone) {
+  const std::string named = variable(protocol::kJobVariable);
+  if (!named.empty() && named.front() != '/')
+    throw Error(fmt::format("{} is no absolute path: {}", protocol::kJobVariable, named));
+  if (!named.empty() && (::access(named.c_str(), F_OK) == 0 || !watch_of_job().starts_with(protocol::kJobPrefix))) {
+    if (const std::string problem = protocol::private_folder_problem(named); !problem.empty()) throw Error(problem);
+    return {.path = named, .is_shells = true};
+  }
+  const std::string name = named.empty() ? protocol::kJobPrefix + derived_id(alone) : watch_of_job();
+  const std::string folder = protocol::runtime_directory() + "/" + name;
+  make_folder(folder);
+  return {.path = folder};
+}
+
+std::string watch_of_job() {
+  const std::string named = variable(protocol::kJobVariable);
+  return named.substr(named.rfind('/') + 1);
+}
+
+// torchrun starts the ranks of a later attempt with another count. Its own name of the run is "none" unless it is given
+// one, hence the address of the rendezvous.
+std::string run_of_launcher() {
+  const std::string host = variable("MASTER_ADDR");
+  if (is_loopback(host)) return "";
+  const std::string address = host.empty() ? "" : fmt::format("{}:{}", host, variable("MASTER_PORT"));
+  if (const std::string run = variable("TORCHELASTIC_RUN_ID"); !run.empty())
+    return fmt::format("{} {} #{}", run, address, variable("TORCHELASTIC_RESTART_COUNT"));
+  if (const std::string job = variable("SLURM_JOB_ID"); !job.empty() && !variable("SLURM_STEP_ID").empty())
+    return fmt::format("Slurm {}.{} {}", job, variable("SLURM_STEP_ID"), address);
+  return address;
 }
 
 }  // namespace lockstep::agent

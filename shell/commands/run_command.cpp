@@ -1,4 +1,6 @@
 // `lockstep run FILE…` runs the cells of session scripts, in order, in one session.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -9,10 +11,13 @@
 #include "shell/commands/script_flags.h"
 #include "shell/commands/script_run.h"
 #include "shell/commands/session_flags.h"
+#include "shell/hosts/host.h"
 #include "shell/jobs/job_run.h"
+#include "shell/processes/launcher.h"
 #include "shell/scripts/parameters.h"
 #include "shell/scripts/script.h"
 #include "shell/terminal/terminal.h"
+#include "shell/text/text_output.h"
 
 namespace lockstep::shell {
 namespace {
@@ -67,30 +72,51 @@ std::vector<Script> read_files(RunOptions& options) {
 
 /// Has the options that only a Python job has.
 struct OfJobs {
-  std::string findings;
+  std::string findings, hosts, remote_program;
   int tail = 0;
 };
+
+/// Chooses the machines on which the job's ranks are looked for: those of --hosts, or those of Slurm's job. Of the
+/// processes of a step the first one looks on the others' machines.
+void choose_hosts(const OfJobs& given, JobOptions& options) {
+  options.remote_program = given.remote_program.empty() ? find_program("lockstep") : given.remote_program;
+  if (!given.hosts.empty()) {
+    options.hosts = ssh_hosts(given.hosts);
+    return;
+  }
+  const auto place = slurm_place();
+  if (!place || place->task > 0) return;
+  try {
+    options.hosts = slurm_hosts(place->job);
+    options.asks_own_relay = place->tasks_here > 1;
+  } catch (const StartError& error) {  // the job is the user's, and goes on
+    write_message(fmt::format("ranks on other machines are not seen: {}", error.what()));
+  }
+}
+
 
 /// Runs a Python job: `lockstep run [--hang-timeout S] [--findings FILE] [--tail N] -- torchrun … train.py`.
 int run_job(const CLI::App& app, const RunOptions& options, const OfJobs& of_jobs) {
   for (const CLI::Option* option : app.get_options())
     if (const std::string name = option->get_name();
-        option->count() > 0 && name != "--hang-timeout" && name != "--findings" && name != "--tail")
+        option->count() > 0 && name != "--hang-timeout" && name != "--findings" && name != "--tail" &&
+            name != "--hosts" && name != "--remote-program")
       throw UsageError(name +
                        " is for session scripts; with -- LAUNCHER… there are --hang-timeout S, "
-                       "--findings FILE and --tail N");
+                       "--findings FILE, --tail N, --hosts LIST and --remote-program PATH");
   const auto serve_prompt = [](const std::string& job, int64_t first_cell) {
     SessionOptions session;
     session.job = job;
     session.ends_at_continue = true;
     return run_job_prompt(session, first_cell);
   };
-  return JobRun({.launcher = launcher_arguments(),
+  JobOptions job{.launcher = launcher_arguments(),
                  .hang_timeout_s = options.session.hang_timeout_s,
                  .findings = of_jobs.findings,
                  .tail = of_jobs.tail,
-                 .serve_prompt = serve_prompt})
-      .run();
+                 .serve_prompt = serve_prompt};
+  choose_hosts(of_jobs, job);
+  return JobRun(std::move(job)).run();
 }
 
 std::function<int()> set_up_run(CLI::App& app) {
@@ -109,6 +135,13 @@ std::function<int()> set_up_run(CLI::App& app) {
                  "Of a Python job that torchrun starts: show the last N lines of each rank's output after a failure")
       ->type_name("N")
       ->check(CLI::Range(1, 10000));
+  app.add_option("--hosts", of_jobs->hosts,
+                 "Of a Python job: other machines on which its ranks run, which are asked through ssh. Within a job of "
+                 "Slurm its nodes are found by themselves")
+      ->type_name("LIST");
+  app.add_option("--remote-program", of_jobs->remote_program,
+                 "With other machines: the path of lockstep there (default: that of this one)")
+      ->type_name("PATH");
   add_session_options(app, options->session);
   add_script_options(app, *options);
   app.footer(
@@ -118,6 +151,8 @@ std::function<int()> set_up_run(CLI::App& app) {
       "happened decides.");
   return [options, of_jobs, &app] {
     if (!launcher_arguments().empty()) return run_job(app, *options, *of_jobs);
+    if (!of_jobs->hosts.empty() || !of_jobs->remote_program.empty())
+      throw UsageError("--hosts is for Python jobs: lockstep run --hosts LIST -- torchrun … train.py");
     if (of_jobs->tail > 0) throw UsageError("--tail is for Python jobs: lockstep run --tail N -- torchrun … train.py");
     if (!of_jobs->findings.empty())
       throw UsageError("--findings is for Python jobs; sessions write them with --json FILE");

@@ -17,6 +17,7 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kWayBack{1000};  // that answers of another machine get beyond its own limit
 constexpr size_t kLongestAnswer = size_t{512} << 20;  // a recorder's dump with stacks
 
 /// Is one request under way.
@@ -106,15 +107,24 @@ std::map<int, AgentAnswer> ask_ranks(const std::vector<JobMember>& ranks, const 
   const std::string line = request.dump() + "\n";
   std::map<int, Request> requests;
   std::vector<Request*> open;
-  for (const JobMember& each : ranks)
-    if (each.is_alive) {
-      // While a launcher starts a rank again, two processes may have its number.
-      const auto [at, is_new] = requests.try_emplace(each.facts.rank, each.socket, line);
-      if (is_new) open.push_back(&at->second);
+  std::map<std::shared_ptr<RankProxy>, std::vector<JobMember>> elsewhere;
+  for (const JobMember& each : ranks) {
+    if (!each.is_alive) continue;
+    if (each.proxy) {
+      elsewhere[each.proxy].push_back(each);
+      continue;
     }
+    // While a launcher starts a rank again, two processes may have its number.
+    const auto [at, is_new] = requests.try_emplace(each.facts.rank, each.socket, line);
+    if (is_new) open.push_back(&at->second);
+  }
+  const auto end = Clock::now() + limit + kWayBack;
+  std::vector<std::pair<RankProxy*, int64_t>> sent;
+  for (const auto& [proxy, members] : elsewhere) sent.emplace_back(proxy.get(), proxy->send(members, request, limit));
   finish(open, limit);
   std::map<int, AgentAnswer> answers;
   for (auto& [rank, each] : requests) answers.emplace(rank, each.take());
+  for (const auto& [proxy, number] : sent) answers.merge(proxy->receive(number, end));
   return answers;
 }
 

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "inspectors/evidence/evidence.h"
 #include "protocol/error.h"
+#include "protocol/json_fields.h"
 #include "shell/jobs/job_folder.h"
 
 namespace lockstep::shell {
@@ -21,6 +23,25 @@ struct AgentAnswer {
   nlohmann::json body;  // an object; null where `error` says why there is none
   std::string error;
 };
+
+LOCKSTEP_JSON(AgentAnswer, body, error)
+
+/// Asks ranks of another machine in place of this process.
+class RankProxy {
+ public:
+  using Clock = std::chrono::steady_clock;
+  virtual ~RankProxy() = default;
+  /// Sends a request to `ranks`, which are to answer within `limit`. Returns its number.
+  virtual int64_t send(const std::vector<JobMember>& ranks, const nlohmann::json& request,
+                       std::chrono::milliseconds limit) = 0;
+  /// Waits for the answers until `end`. Every rank that was asked has one.
+  virtual std::map<int, AgentAnswer> receive(int64_t number, Clock::time_point end) = 0;
+  /// Turns times of that machine's clock into those of this one's.
+  virtual void to_local_time(inspect::Evidence& evidence) const = 0;
+};
+
+/// A request that a rank's proxy answers from the rank's files: {"logs": [Evidence]}, its collective log if it has one.
+inline constexpr const char* kLogRequest = "log";
 
 /// Sends `request` ({"request": "status", …}) to all `ranks` at once and waits for their answers, at most `limit` for
 /// all of them. Returns them by rank. Ranks that are dead are not asked. No exceptions for what ranks do.

@@ -193,6 +193,24 @@ JobFolder::JobFolder(const std::vector<std::string>& launcher, bool is_session) 
   }
 }
 
+std::optional<std::string> JobFolder::judge() const {
+  const json relay = read_object(path_ + "/judge.json");
+  try {
+    if (relay.is_object() && runs(relay.at("pid"), relay.at("start_time"))) return relay.at("host").get<std::string>();
+  } catch (const json::exception&) {  // of another version
+  }
+  return std::nullopt;
+}
+
+std::optional<JobFolder::Verdict> JobFolder::verdict() const {
+  const json said = read_object(path_ + "/verdict.json");
+  try {
+    if (said.is_object()) return Verdict{.exit_code = said.at("exit_code"), .ends = said.at("ends")};
+  } catch (const json::exception&) {  // of another version
+  }
+  return std::nullopt;
+}
+
 JobFolder::~JobFolder() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);

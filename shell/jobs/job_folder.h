@@ -1,5 +1,7 @@
 // Finds the Python jobs of this user on this machine, by what their ranks left in the runtime folder (protocol/job.h).
 #pragma once
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,10 +10,15 @@
 
 namespace lockstep::shell {
 
+class RankProxy;
+
 struct JobMember {
   protocol::JobRank facts;
   std::string socket;  // where it answers while it lives
   bool is_alive = false;
+  std::shared_ptr<RankProxy> proxy;  // asks it in place of this process (agent_client.h); null: it runs on this machine
+
+  std::string folder() const { return socket.substr(0, socket.rfind('/')); }
 };
 
 struct Job {
@@ -50,6 +57,14 @@ class JobFolder {
 
   const std::string& path() const { return path_; }
   Job read() const { return read_job(path_); }
+  /// The machine on which the job is judged; nothing where its relay does not run, or this machine judges.
+  std::optional<std::string> judge() const;
+  struct Verdict {
+    int exit_code = 0;
+    bool ends = false;  // the job is to end
+  };
+  /// What the judge has said.
+  std::optional<Verdict> verdict() const;
 
  private:
   std::string path_;

@@ -66,7 +66,34 @@ EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, 
   return call;
 }
 
-std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pid) {
+/// Which collectives all ranks of a group have entered, and when.
+std::vector<inspect::GroupTimes> times_of(const std::vector<const Evidence*>& evidence) {
+  std::map<std::string, inspect::GroupTimes> groups;
+  for (const inspect::EvidenceRow& row : side_by_side(evidence)) {
+    if (!row.missing.empty() || !row.unknown.empty() || row.calls.size() < 2) continue;
+    int64_t all_there = 0;  // it can't end before that, and of Gloo the recorder has no ends
+    for (const auto& [rank, call] : row.calls) all_there = std::max(all_there, call->created_ns);
+    const EvidenceCall& first = *row.calls.begin()->second;
+    // Other groups may share a description: all of one dimension of a mesh do.
+    const std::string name = first.group_description == inspect::kDefaultGroup ? inspect::kDefaultGroup : row.group;
+    inspect::GroupTimes& group = groups[name];
+    group.name = name;
+    group.newest = {.name = first.op,
+                    .seq = row.seq,
+                    .shape = first.input_shapes.empty() ? std::vector<int64_t>() : first.input_shapes.front(),
+                    .dtype = first.input_dtypes.empty() ? "" : first.input_dtypes.front(),
+                    .group = name};
+    for (const auto& [rank, call] : row.calls)
+      group.stays[rank][row.seq] = {call->created_ns, std::max(call->completed_ns, all_there)};
+  }
+  std::vector<inspect::GroupTimes> result;
+  for (auto& [name, group] : groups) result.push_back(std::move(group));
+  return result;
+}
+
+}  // namespace
+
+std::optional<Evidence> read_rank_log(const std::string& folder, int rank, int64_t pid) {
   const std::string path = protocol::rank_log(folder, rank);
   if (::access(path.c_str(), R_OK) != 0) return std::nullopt;
   try {
@@ -98,36 +125,8 @@ std::optional<Evidence> read_log(const std::string& folder, int rank, int64_t pi
   }
 }
 
-/// Which collectives all ranks of a group have entered, and when.
-std::vector<inspect::GroupTimes> times_of(const std::vector<const Evidence*>& evidence) {
-  std::map<std::string, inspect::GroupTimes> groups;
-  for (const inspect::EvidenceRow& row : side_by_side(evidence)) {
-    if (!row.missing.empty() || !row.unknown.empty() || row.calls.size() < 2) continue;
-    int64_t all_there = 0;  // it can't end before that, and of Gloo the recorder has no ends
-    for (const auto& [rank, call] : row.calls) all_there = std::max(all_there, call->created_ns);
-    const EvidenceCall& first = *row.calls.begin()->second;
-    // Other groups may share a description: all of one dimension of a mesh do.
-    const std::string name = first.group_description == inspect::kDefaultGroup ? inspect::kDefaultGroup : row.group;
-    inspect::GroupTimes& group = groups[name];
-    group.name = name;
-    group.newest = {.name = first.op,
-                    .seq = row.seq,
-                    .shape = first.input_shapes.empty() ? std::vector<int64_t>() : first.input_shapes.front(),
-                    .dtype = first.input_dtypes.empty() ? "" : first.input_dtypes.front(),
-                    .group = name};
-    for (const auto& [rank, call] : row.calls)
-      group.stays[rank][row.seq] = {call->created_ns, std::max(call->completed_ns, all_there)};
-  }
-  std::vector<inspect::GroupTimes> result;
-  for (auto& [name, group] : groups) result.push_back(std::move(group));
-  return result;
-}
-
-}  // namespace
-
-void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Remains& remains) {
-  auto log = read_log(folder, rank, pid);
-  if (!log) return;
+void add_rank_log(Evidence log, inspect::Remains& remains) {
+  const int rank = log.rank.value_or(-1);
   std::erase_if(remains.evidence, [&](const Evidence& each) {
     return each.rank == rank && each.source == EvidenceSource::collective_log;
   });
@@ -135,18 +134,18 @@ void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Rem
     if (each.rank != rank || each.source != EvidenceSource::flight_recorder) continue;
     // Messages of groups with another backend are in the recorder alone.
     const auto is_logged = [&](const EvidenceCall& call) {
-      return log->group(call.group) &&
-             (!call.point_to_point || std::ranges::any_of(log->calls, [&](const EvidenceCall& other) {
+      return log.group(call.group) &&
+             (!call.point_to_point || std::ranges::any_of(log.calls, [&](const EvidenceCall& other) {
                return other.group == call.group && other.point_to_point;
              }));
     };
     std::erase_if(each.calls, is_logged);
-    std::erase_if(each.groups, [&](const inspect::EvidenceGroup& group) { return log->group(group.name); });
+    std::erase_if(each.groups, [&](const inspect::EvidenceGroup& group) { return log.group(group.name); });
   }
   std::erase_if(remains.evidence, [&](const Evidence& each) {
     return each.rank == rank && each.source == EvidenceSource::flight_recorder && each.calls.empty();
   });
-  remains.evidence.push_back(std::move(*log));
+  remains.evidence.push_back(std::move(log));
   ++remains.files;
 }
 

@@ -11,10 +11,12 @@
 
 namespace lockstep::shell {
 
-/// Adds the log of a rank, from the job's folder, in place of what the Flight Recorder of the rank says about the same
-/// groups, also for a rank that is stuck or dead. `pid` is the rank's process; 0: any. Where there is no log of that
-/// process nothing happens.
-void add_rank_log(const std::string& folder, int rank, int64_t pid, inspect::Remains& remains);
+/// Reads the log of a rank, which may be stuck or dead, from the job's folder. `pid` is the rank's process; 0: any.
+/// Returns nothing where there is no log of that process.
+std::optional<inspect::Evidence> read_rank_log(const std::string& folder, int rank, int64_t pid);
+
+/// Adds it in place of what the Flight Recorder of the rank says about the same groups.
+void add_rank_log(inspect::Evidence log, inspect::Remains& remains);
 
 /// Makes a note about a rank that nearly always comes last, and for how long the others wait; nothing in a healthy job.
 std::optional<Finding> straggler_of_job(const std::vector<inspect::Evidence>& evidence);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "inspectors/evidence/evidence_json.h"
 #include "inspectors/evidence/flight_recorder.h"
 #include "inspectors/hang/activity.h"
 #include "inspectors/remains/stack_text.h"
@@ -140,8 +141,20 @@ inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::mi
     else
       remains.unread.push_back(fmt::format("rank {}: {}", rank, answer.error));
   }
-  for (const JobMember& each : ranks)
-    add_rank_log(each.socket.substr(0, each.socket.rfind('/')), each.facts.rank, each.facts.pid, remains);
+  std::vector<JobMember> elsewhere;
+  for (const JobMember& each : ranks) {
+    if (each.proxy)
+      elsewhere.push_back(each);
+    else if (auto log = read_rank_log(each.folder(), each.facts.rank, each.facts.pid))
+      add_rank_log(std::move(*log), remains);
+  }
+  for (const auto& [rank, answer] : ask_ranks(elsewhere, {{"request", kLogRequest}}, limit))
+    use(rank, [&, &body = answer.body] {
+      for (const json& each : body.value("logs", json::array())) add_rank_log(each.get<inspect::Evidence>(), remains);
+    });
+  for (inspect::Evidence& each : remains.evidence)
+    for (const JobMember& member : elsewhere)
+      if (each.rank == member.facts.rank) member.proxy->to_local_time(each);
   for (const auto& [rank, answer] : ask_ranks(ranks, {{"request", "stacks"}}, limit)) {
     if (!answer.error.empty()) continue;
     use(rank, [&, number = rank, &body = answer.body] {

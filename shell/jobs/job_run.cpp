@@ -35,6 +35,8 @@ using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kEarlyPictureLimit = 1s,
                                     kLastWordsLimit = 500ms;
+constexpr std::chrono::milliseconds kLastEndsLimit = 3s, kVerdictLimit = 60s;
+constexpr size_t kMostHosts = 6;  // that a message names
 constexpr double kUnprovenNote = 60;  // seconds without progress after which a job without a limit is looked at
 
 /// Adds the package that lies beside this program: in a build folder. An installed wheel comes before it.
@@ -68,6 +70,26 @@ bool is_in_collective(const json& answer) {
                      [](const json& group) { return group.value("enqueued", -1) > group.value("completed", -1); });
 }
 
+/// Adds to each finding on which machines its ranks are, where the job has several.
+void name_hosts(const std::map<int, std::string>& host_of, std::vector<Finding>& findings) {
+  std::set<std::string> all;
+  for (const auto& [rank, host] : host_of) all.insert(host);
+  if (all.size() < 2) return;
+  for (Finding& finding : findings) {
+    std::map<std::string, RankSet> ranks_of;
+    for (const int rank : finding.ranks)
+      if (const auto known = host_of.find(rank); known != host_of.end()) ranks_of[known->second].insert(rank);
+    std::string text;
+    size_t named = 0;
+    for (const auto& [host, ranks] : ranks_of) {
+      if (++named > kMostHosts) break;
+      text += fmt::format("{}{} on {}", text.empty() ? "; " : ", ", ranks.words(), host);
+    }
+    if (ranks_of.size() > kMostHosts) text += fmt::format(" and {} more hosts", ranks_of.size() - kMostHosts);
+    finding.message += text;
+  }
+}
+
 }  // namespace
 
 JobRun::JobRun(JobOptions options) : options_(std::move(options)), next_look_(loop_), first_rank_(loop_) {}
@@ -94,12 +116,17 @@ int JobRun::run() {
   const bool has_terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
   if (!has_terminal && options_.hang_timeout_s > 0 && !std::getenv("LOCKSTEP_BREAKPOINT_TIMEOUT"))
     environment["LOCKSTEP_BREAKPOINT_TIMEOUT"] = fmt::format("{:g}", options_.hang_timeout_s);  // nobody may come
-  memory_kills_ = out_of_memory_kills();
 
   new_ranks_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   if (!new_ranks_ || ::inotify_add_watch(new_ranks_.get(), folder_->path().c_str(), IN_MOVED_TO) < 0)
     throw StartError(std::string("the job's folder can't be watched: ") + std::strerror(errno) +
                      " (fs.inotify.max_user_instances)");
+  ranks_here_ = std::make_unique<RankWatch>(
+      loop_, [this] { return folder_->read().ranks; },
+      RankWatch::Listener{.came = [this](const JobMember& rank) { on_rank(rank); },
+                          .changed = [this](const JobMember& rank) { on_rank_change(rank); },
+                          .ended = [this](const JobMember& rank, SeenEnd end) { on_rank_end(rank, std::move(end), {}); }});
+  start_relays();
   signals_ = std::make_unique<JobSignals>();
   Launch launch;
   launch.program = options_.launcher.front();
@@ -119,6 +146,8 @@ int JobRun::run() {
     while (::read(new_ranks_.get(), events, sizeof events) > 0) {
     }
     look_for_ranks();
+    if (const auto verdict = folder_->verdict(); verdict && verdict->ends && !std::exchange(ending_, true))
+      launcher_->signal(SIGTERM);
   });
   progressed_at_ = EventLoop::Clock::now();
   plan_next_look();
@@ -133,25 +162,26 @@ int JobRun::run() {
 }
 
 void JobRun::look_for_ranks() {
-  for (JobMember& each : folder_->read().ranks) {
-    const int64_t pid = each.facts.pid;
-    if (const auto known = watched_.find(pid); known != watched_.end()) {
-      if (each.facts.end && !known->second.member.facts.end) progressed_at_ = EventLoop::Clock::now();
-      known->second.member = std::move(each);
-      continue;
-    }
-    if (!each.is_alive) continue;
-    Descriptor pidfd = open_process(static_cast<pid_t>(pid));
-    if (!pidfd) continue;  // it has just ended
-    ever_ranks_ = true;
-    world_size_ = each.facts.world_size;
-    if (ends_.contains(each.facts.rank) || is_watched(each.facts.rank)) begin_attempt();
-    progressed_at_ = EventLoop::Clock::now();
-    const int fd = pidfd.get();
-    loop_.watch(fd, [this, pid] { on_rank_end(static_cast<int>(pid)); });
-    watched_.emplace(pid, Watched{std::move(each), std::move(pidfd)});
-  }
+  ranks_here_->look();
   look_for_stops();
+}
+
+void JobRun::on_rank(const JobMember& rank) {
+  ever_ranks_ = true;
+  world_size_ = rank.facts.world_size;
+  if (ends_.contains(rank.facts.rank) || is_watched(rank.facts.rank)) begin_attempt();
+  progressed_at_ = EventLoop::Clock::now();
+  host_of_[rank.facts.rank] = rank.facts.host;
+  watched_.emplace(process_of(rank), rank);
+  if (rank.facts.run.empty() || !runs_.insert(rank.facts.run).second) return;
+  for (const auto& [process, each] : std::exchange(unclaimed_, {})) on_remote_rank(each);
+}
+
+void JobRun::on_rank_change(const JobMember& rank) {
+  const auto known = watched_.find(process_of(rank));
+  if (known == watched_.end()) return;
+  if (rank.facts.end && !known->second.facts.end) progressed_at_ = EventLoop::Clock::now();
+  known->second = rank;
 }
 
 void JobRun::look_for_stops() {
@@ -159,17 +189,84 @@ void JobRun::look_for_stops() {
 }
 
 bool JobRun::is_watched(int rank) const {
-  return std::ranges::any_of(watched_, [&](const auto& each) { return each.second.member.facts.rank == rank; });
+  return std::ranges::any_of(watched_, [&](const auto& each) { return each.second.facts.rank == rank; });
+}
+
+void JobRun::start_relays() {
+  for (const Host& each : options_.hosts)
+    hosts_.push_back(RemoteHost::start(loop_, each, options_.remote_program, listener_of_host()));
+}
+
+RemoteHost::Listener JobRun::listener_of_host() {
+  return {.seen = [this](const JobMember& rank) { on_remote_rank(rank); },
+          .ended =
+              [this](const JobMember& rank, SeenEnd end, const inspect::Remains& left) {
+                unclaimed_.erase(process_of(rank));
+                if (watched_.contains(process_of(rank))) on_rank_end(rank, std::move(end), left);
+              },
+          .report = [this](const std::string& folder, const std::vector<SeenEnd>& ends) { reports_[folder] = ends; },
+          .changed = [this](const RemoteHost& host) { on_host_change(host); }};
+}
+
+void JobRun::on_host_change(const RemoteHost& host) {
+  using State = RemoteHost::State;
+  const bool is_second = host.state() == State::heard && !told_silent_.contains(&host) &&
+                         ((host.is_here() && !options_.asks_own_relay) || !machines_.insert(host.machine()).second);
+  if (is_second) {
+    std::erase_if(hosts_, [&](const auto& each) { return each.get() == &host; });
+    return;
+  }
+  if (host.state() == State::heard) {
+    if (told_silent_.erase(&host) > 0) write_message(fmt::format("host {} answers again", host.name()));
+    told_silent_.erase(&host);
+    return;
+  }
+  told_silent_.insert(&host);
+  RankSet ranks;
+  for (const auto& [process, each] : watched_)
+    if (process.first == &host) ranks.insert(each.facts.rank);
+  write_message(fmt::format("host {}: {}; {} not seen{}", host.name(), host.absence(),
+                            ranks.empty() ? "its ranks are" : ranks.words() + (ranks.size() > 1 ? " are" : " is"),
+                            host.state() == State::lost ? " any more" : " meanwhile"));
+  if (host.state() == State::lost) {
+    for (const int each : ranks) lost_ranks_[each] = &host;
+    std::erase_if(watched_, [&](const auto& each) { return each.first.first == &host; });
+    std::erase_if(unclaimed_, [&](const auto& each) { return each.first.first == &host; });
+  }
+}
+
+bool JobRun::is_of_job(const JobMember& rank) const {
+  return rank.facts.watch == fs::path(folder_->path()).filename().string() || runs_.contains(rank.facts.run);
+}
+
+void JobRun::on_remote_rank(const JobMember& rank) {
+  const auto host = std::dynamic_pointer_cast<RemoteHost>(rank.proxy);
+  // The relay of this machine sees the ranks of this process as well.
+  if (host->is_here() && watched_.contains({nullptr, rank.facts.pid})) return;
+  if (watched_.contains(process_of(rank))) {
+    on_rank_change(rank);
+    look_for_stops();
+    return;
+  }
+  if (!is_of_job(rank)) {
+    unclaimed_[process_of(rank)] = rank;
+    return;
+  }
+  if (folders_elsewhere_.emplace(host.get(), rank.folder()).second) host->judge(rank.folder());
+  on_rank(rank);
 }
 
 void JobRun::begin_attempt() {
   if (has_failure() && !ending_) {
     write_message("the launcher starts the ranks again; of the attempt before:");
-    std::vector<Finding> findings = inspect::judge(with_ends());
+    std::vector<Finding> findings = judge(with_ends());
     std::erase_if(findings, [](const Finding& each) { return each.severity != Severity::fault; });
     report(as_notes(std::move(findings)));
   }
   ends_.clear();
+  left_.clear();
+  reports_.clear();
+  failed_at_ns_ = 0;
   waits_.clear();
   failed_ = warned_ = false;
   last_picture_ = {};
@@ -189,7 +286,7 @@ void JobRun::on_interrupt(int number) {
       // The launcher has the signal, and may have ended the ranks: what they did before counts.
       const bool is_early = !last_picture_.doing.empty();
       if (!is_early) last_picture_ = picture_of(running(), kLastWordsLimit);
-      verdict_ = as_notes(inspect::judge(with_ends()));
+      verdict_ = as_notes(judge(with_ends()));
       write_message(
           fmt::format("interrupted when no collective had ended for {:.0f} s{}", seconds,
                       is_early ? fmt::format("; {:.0f} s before, this was so:", seconds_since(pictured_at_)) : ""));
@@ -199,37 +296,26 @@ void JobRun::on_interrupt(int number) {
   ending_ = true;
 }
 
-void JobRun::on_rank_end(int pid) {
+// The end of a rank on another machine is heard of a little later than it is seen there.
+void JobRun::on_rank_end(const JobMember& rank, SeenEnd end, const inspect::Remains& left) {
   take_signals();  // the rank may have ended by a signal that this program has, too
-  const auto found = watched_.find(pid);
-  if (found == watched_.end()) return;
-  SeenEnd end{.rank = found->second.member.facts.rank,
-              .pid = pid,
-              .wait_status = wait_status_of_zombie(pid),
-              .after_failure = ending_ || failed_,
-              .time_s = std::time(nullptr)};
-  const Job job = folder_->read();
-  if (const JobMember* member = job.rank(end.rank); member && member->facts.pid == pid) end.said = member->facts.end;
-  if (const auto kills = out_of_memory_kills()) {
-    // A rank that the launcher kills after a failure has the same signal.
-    end.out_of_memory = memory_kills_ && kills->count > memory_kills_->count && !end.after_failure && end.wait_status &&
-                        WIFSIGNALED(*end.wait_status) && WTERMSIG(*end.wait_status) == SIGKILL;
-    end.of_machine = kills->of_machine;
-    memory_kills_ = kills;
-  }
-  loop_.forget(found->second.pidfd.get());
-  watched_.erase(found);
+  const bool is_first = failed_at_ns_ == 0 || (rank.proxy && end.seen_ns < failed_at_ns_);
+  end.after_failure = ending_ || (failed_ && !is_first);
+  end.out_of_memory = end.out_of_memory && !end.after_failure;
+  watched_.erase(process_of(rank));
   look_for_stops();
   if (is_watched(end.rank)) return;  // the launcher has started the rank again
+  if (rank.proxy) left_[end.rank] = left;
   ends_[end.rank] = end;
   waits_.erase(end.rank);
   progress_.erase(end.rank);
   progressed_at_ = EventLoop::Clock::now();
   if (end.is_clean() || end.after_failure) return;
-  failed_ = true;
+  failed_at_ns_ = is_first ? end.seen_ns : failed_at_ns_;
+  if (std::exchange(failed_, true) || judge_elsewhere()) return;
   // The others are asked where they are, before the launcher ends them.
   std::vector<JobMember> others;
-  for (const auto& [other, each] : watched_) others.push_back(each.member);
+  for (const auto& [process, each] : watched_) others.push_back(each);
   last_picture_ = picture_of(others, kLastWordsLimit);
   last_picture_.unread.clear();  // those that have ended meanwhile are reported as such
 }
@@ -254,7 +340,7 @@ bool JobRun::is_anyone_waiting() const {
 
 void JobRun::look_at_progress() {
   plan_next_look();
-  if (ending_) return;
+  if (ending_ || judge_elsewhere()) return;
   // No rank runs yet, the last ones end, or ranks are stopped in a breakpoint.
   if (running().empty() || prompts_->is_anyone_stopped()) {
     progressed_at_ = EventLoop::Clock::now();
@@ -293,7 +379,7 @@ void JobRun::on_stall(double seconds) {
   last_picture_ = std::move(picture);
   pictured_at_ = EventLoop::Clock::now();
   const inspect::Remains remains = with_ends();
-  std::vector<Finding> findings = inspect::judge(remains);
+  std::vector<Finding> findings = judge(remains);
   // A rank that computes for long is looked at less and less often.
   const double limit = options_.hang_timeout_s > 0 ? options_.hang_timeout_s : kUnprovenNote;
   next_picture_ = progressed_at_ + duration_of(seconds < limit ? std::min(seconds * 1.5, limit) : seconds * 1.5);
@@ -307,7 +393,7 @@ void JobRun::on_stall(double seconds) {
   }
   if (out_of_time && std::ranges::none_of(findings, inspect::is_fault)) {
     RankSet ranks;
-    for (const auto& [pid, each] : watched_) ranks.insert(each.member.facts.rank);
+    for (const auto& [process, each] : watched_) ranks.insert(each.facts.rank);
     auto finding = stall_without_collective(remains, ranks, seconds);
     if (!finding) return;
     std::erase_if(findings, [](const Finding& each) { return each.verdict == Verdict::ok; });
@@ -316,14 +402,15 @@ void JobRun::on_stall(double seconds) {
   verdict_ = std::move(findings);
   exit_code_ = exit_code_of_stall(verdict_);
   ending_ = true;
+  say_verdict(/*ends=*/true);
   launcher_->signal(SIGTERM);
   write_message(fmt::format("the job has made no progress for {:.1f} s; ending it", seconds));
 }
 
 std::vector<JobMember> JobRun::running() const {
   std::vector<JobMember> ranks;
-  for (const auto& [pid, each] : watched_)
-    if (!each.member.facts.end) ranks.push_back(each.member);
+  for (const auto& [process, each] : watched_)
+    if (!each.facts.end) ranks.push_back(each);
   return ranks;
 }
 
@@ -337,25 +424,81 @@ inspect::Remains JobRun::with_ends() const {
   for (const auto& [rank, each] : ends_) {
     add_end(each, remains);
     if (each.said && each.said->how == "threw") add_dumps(rank);
-    add_rank_log(folder_->path(), rank, each.pid, remains);
+    add_left_log(rank, each, remains);
   }
   remains.files += static_cast<int64_t>(ends_.size());
-  for (const auto& [pid, each] : watched_) {
-    if (!each.member.facts.end) continue;
-    add_end({.rank = each.member.facts.rank, .said = each.member.facts.end}, remains);
+  for (const auto& [process, each] : watched_) {
+    if (!each.facts.end) continue;
+    add_end({.rank = each.facts.rank, .said = each.facts.end}, remains);
     ++remains.files;
   }
   return remains;
+}
+
+void JobRun::add_left_log(int rank, const SeenEnd& end, inspect::Remains& remains) const {
+  if (const auto left = left_.find(rank); left != left_.end())
+    add_left(left->second, remains);
+  else if (auto log = read_rank_log(folder_->path(), rank, end.pid))
+    add_rank_log(std::move(*log), remains);
+}
+
+std::vector<Finding> JobRun::judge(const inspect::Remains& remains) const {
+  std::vector<Finding> findings = inspect::judge(remains);
+  add_lost_hosts(findings);
+  name_hosts(host_of_, findings);
+  return findings;
+}
+
+void JobRun::add_lost_hosts(std::vector<Finding>& findings) const {
+  for (const RemoteHost* each : told_silent_) {
+    RankSet ranks;
+    for (const auto& [rank, host] : lost_ranks_)
+      if (host == each) ranks.insert(rank);
+    for (const auto& [process, member] : watched_)
+      if (process.first == each) ranks.insert(member.facts.rank);
+    if (ranks.empty()) continue;
+    const bool is_cause = std::ranges::none_of(findings, inspect::is_fault);
+    if (is_cause) std::erase_if(findings, [](const Finding& other) { return other.verdict == Verdict::ok; });
+    findings.push_back({.severity = is_cause ? Severity::fault : Severity::note,
+                        .inspector = "hang",
+                        .verdict = Verdict::dead,
+                        .ranks = ranks,
+                        .kind = FindingKind::died,
+                        .message = fmt::format("host {} is lost with {}: {}", each->name(), ranks.words(), each->absence())});
+  }
+}
+
+std::optional<std::string> JobRun::judge_elsewhere() const { return folder_->judge(); }
+
+bool JobRun::take_verdict() {
+  const auto judge = judge_elsewhere();
+  if (!judge) return false;
+  // The relay ends with the judge: its file says that it runs.
+  const auto limit = EventLoop::Clock::now() + kVerdictLimit;
+  while (!folder_->verdict() && judge_elsewhere() && EventLoop::Clock::now() < limit)
+    loop_.run_until([&] { return folder_->verdict().has_value(); }, EventLoop::Clock::now() + 200ms);
+  const auto verdict = folder_->verdict();
+  if (!verdict) return false;
+  exit_code_ = verdict->exit_code;
+  if (exit_code_ != 0) write_message(fmt::format("the verdict is that of `lockstep run` on {}", *judge));
+  return true;
+}
+
+void JobRun::say_verdict(bool ends) {
+  for (const auto& [host, folder] : folders_elsewhere_) host->say_verdict(folder, exit_code_, ends);
 }
 
 bool JobRun::has_failure() const {
   return std::ranges::any_of(ends_, [](const auto& each) { return each.second.is_known() && !each.second.is_clean(); });
 }
 
-void JobRun::take_launcher_report() {
-  const std::vector<SeenEnd> failures = read_launcher_report(folder_->path());
+void JobRun::take_launcher_report(const std::vector<SeenEnd>& failures) {
   if (failures.empty()) return;
-  for (auto& [rank, end] : ends_) end.after_failure = true;
+  std::set<std::string> hosts;  // it reports ranks of one
+  for (const SeenEnd& each : failures)
+    if (const auto known = host_of_.find(each.rank); known != host_of_.end()) hosts.insert(known->second);
+  for (auto& [rank, end] : ends_)
+    if (hosts.contains(host_of_[rank])) end.after_failure = true;
   for (const SeenEnd& each : failures) {
     const auto [known, is_new] = ends_.try_emplace(each.rank, each);
     if (is_new) known->second.unseen = true;
@@ -367,13 +510,24 @@ void JobRun::take_launcher_report() {
 
 void JobRun::conclude(const ProcessEnd& end) {
   look_for_ranks();
-  take_launcher_report();
-  report(verdict_);  // after what the launcher writes at its end
   const bool failed = end.signal != 0 || end.code != 0;
+  // The end of a rank elsewhere may be on its way.
+  const auto is_elsewhere = [](const auto& each) { return each.first.first != nullptr; };
+  if (!failed_ && !judge_elsewhere())
+    loop_.run_until([&] { return failed_ || std::ranges::none_of(watched_, is_elsewhere); },
+                    EventLoop::Clock::now() + kLastEndsLimit);
+  take_launcher_report(read_launcher_report(folder_->path()));
+  for (const auto& [host, folder] : folders_elsewhere_) take_launcher_report(reports_[folder]);
+  if (take_verdict()) {
+    report_last_output();
+    if (exit_code_ == 0 && failed) exit_code_ = kExitFailed;
+    return;
+  }
+  report(verdict_);  // after what the launcher writes at its end
   if (exit_code_ == 0 && interrupted_ != 0 && !failed_before_interrupt_) {
     exit_code_ = kExitInterrupted;
   } else if (exit_code_ == 0 && (failed || has_failure())) {
-    std::vector<Finding> findings = ends_.empty() ? std::vector<Finding>() : inspect::judge(with_ends());
+    std::vector<Finding> findings = ends_.empty() ? std::vector<Finding>() : judge(with_ends());
     exit_code_ = exit_code_of_failure(findings);
     // Without a fault, what follows from another rank's end is all that is known.
     if (std::ranges::none_of(findings, inspect::is_fault))
@@ -387,6 +541,7 @@ void JobRun::conclude(const ProcessEnd& end) {
   report_last_output();
   if (exit_code_ == 0) report_straggler();
   if (exit_code_ == 0 && findings_->faults_of_inspectors() > 0) exit_code_ = kExitFailed;
+  say_verdict(/*ends=*/false);
 }
 
 void JobRun::report_last_output() const {
@@ -399,8 +554,8 @@ void JobRun::report_last_output() const {
 void JobRun::report_straggler() {
   inspect::Remains remains;
   for (const auto& [rank, each] : ends_) {
-    add_left_dumps(folder_->path(), rank, world_size_, remains);
-    add_rank_log(folder_->path(), rank, each.pid, remains);
+    if (!left_.contains(rank)) add_left_dumps(folder_->path(), rank, world_size_, remains);
+    add_left_log(rank, each, remains);
   }
   if (auto finding = straggler_of_job(remains.evidence)) report({*finding});
 }

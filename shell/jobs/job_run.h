@@ -3,7 +3,12 @@
 // The job's output isn't touched: the launcher has this process's terminal and files. Nothing is signalled but the
 // launcher, which ends what it has started.
 //
-// A rank is known by its file in the job's folder, and its end by a pidfd. Whether the job goes on is seen from the
+// A rank is known by its file in the job's folder, and its end by a pidfd (rank_watch.h). Ranks on other machines are
+// seen through a relay on each (remote_host.h): they belong to the job if they were started with this process's
+// LOCKSTEP_JOB, or by the same run of a launcher as ranks that do. One process judges for all machines. Where a launcher
+// starts a `lockstep run` on each, that is one of them, and the others learn of its verdict through their relays.
+//
+// Whether the job goes on is seen from the
 // numbers of its collectives, which the ranks are asked for now and then: they can't say it themselves while they are
 // stuck. When it does not go on, or a rank has failed, all ranks are asked for their collectives and stacks, and
 // inspectors/remains judges them as `lockstep diagnose` would. While a rank is stopped in lockstep.breakpoint(), no
@@ -12,17 +17,22 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "protocol/descriptor.h"
 #include "protocol/finding.h"
+#include "shell/hosts/host.h"
 #include "shell/jobs/job_findings.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/jobs/job_output_tail.h"
 #include "shell/jobs/job_prompts.h"
 #include "shell/jobs/job_signals.h"
 #include "shell/jobs/rank_ends.h"
+#include "shell/jobs/rank_watch.h"
+#include "shell/jobs/remote_host.h"
 #include "shell/processes/deadline.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/launcher.h"
@@ -35,6 +45,9 @@ struct JobOptions {
   std::string findings;  // a file to which findings are added as lines of JSON; empty: none
   double proof_s = 5;  // that ranks get to leave a collective before a stall is looked at
   double first_rank_s = 10;  // after which a job without a rank is told that nothing is watched
+  std::vector<Host> hosts;  // on which ranks of the job may run besides this machine
+  std::string remote_program;  // the path of lockstep there
+  bool asks_own_relay = false;  // other processes of this machine have ranks of the job as well
   int tail = 0;  // how many of each rank's last lines of output a failure is reported with
   ServePrompt serve_prompt;  // at breakpoints, where standard input and output are a terminal; none: a line says where
 };
@@ -48,14 +61,22 @@ class JobRun {
   int run();
 
  private:
-  struct Watched {
-    JobMember member;
-    Descriptor pidfd;
-  };
+  /// The machine (null: this one) and the pid.
+  using Process = std::pair<const RankProxy*, int64_t>;
+  static Process process_of(const JobMember& rank) { return {rank.proxy.get(), rank.facts.pid}; }
 
   void look_for_ranks();
   void look_for_stops();
-  void on_rank_end(int pid);
+  void start_relays();
+  RemoteHost::Listener listener_of_host();
+  void on_host_change(const RemoteHost& host);
+  void on_remote_rank(const JobMember& rank);
+  /// Takes what is known of remote ranks that turn out to belong to the job.
+  void claim(const JobMember& rank);
+  bool is_of_job(const JobMember& rank) const;
+  void on_rank(const JobMember& rank);
+  void on_rank_change(const JobMember& rank);
+  void on_rank_end(const JobMember& rank, SeenEnd end, const inspect::Remains& left);
   void look_at_progress();
   void plan_next_look();
   void say_that_nothing_is_watched() const;
@@ -64,6 +85,16 @@ class JobRun {
   std::vector<JobMember> running() const;
   /// Returns last_picture_ and how ranks ended.
   inspect::Remains with_ends() const;
+  void add_left_log(int rank, const SeenEnd& end, inspect::Remains& remains) const;
+  /// Judges, and says where ranks run if the job has several machines.
+  std::vector<Finding> judge(const inspect::Remains& remains) const;
+  /// Adds machines that do not answer.
+  void add_lost_hosts(std::vector<Finding>& findings) const;
+  /// The `lockstep run` on another machine that judges the job; none: this one does.
+  std::optional<std::string> judge_elsewhere() const;
+  /// Waits for the verdict of the judge. False where the judge has gone without.
+  bool take_verdict();
+  void say_verdict(bool ends);
   void take_signals();
   void on_interrupt(int number);
   bool is_watched(int rank) const;
@@ -74,8 +105,8 @@ class JobRun {
   void report_last_output() const;
   /// Reports for a job that has succeeded the rank that the others waited for, if there is one.
   void report_straggler();
-  /// Takes ends that only the launcher knows; and those that it has brought about are no failures.
-  void take_launcher_report();
+  /// Takes ends that only the launcher of a machine knows; and those that it has brought about are no failures.
+  void take_launcher_report(const std::vector<SeenEnd>& failures);
   bool has_failure() const;
   bool is_anyone_waiting() const;
 
@@ -89,9 +120,20 @@ class JobRun {
   std::unique_ptr<Child> launcher_;
   std::unique_ptr<JobSignals> signals_;
   std::unique_ptr<JobPrompts> prompts_;
-  std::map<int64_t, Watched> watched_;  // by pid
+  std::unique_ptr<RankWatch> ranks_here_;
+  std::vector<std::shared_ptr<RemoteHost>> hosts_;
+  std::set<std::string> machines_;  // that have a relay
+  std::set<const RemoteHost*> told_silent_;  // of which it has been said that they do not answer
+  std::map<int, const RemoteHost*> lost_ranks_;
+  std::map<Process, JobMember> watched_;
+  std::map<Process, JobMember> unclaimed_;  // ranks elsewhere of which it is not known that they belong to the job
+  std::set<std::string> runs_;  // what launchers call the job (JobRank::run)
+  std::map<int, std::string> host_of_;  // by rank
+  std::map<std::string, std::vector<SeenEnd>> reports_;  // of launchers elsewhere, by folder
+  std::set<std::pair<RemoteHost*, std::string>> folders_elsewhere_;  // of the job, on their machines
   std::map<int, SeenEnd> ends_;
-  std::optional<MemoryKills> memory_kills_;
+  std::map<int, inspect::Remains> left_;  // by ranks of other machines that have ended
+  int64_t failed_at_ns_ = 0;  // CLOCK_REALTIME of the first failure
   std::map<int, std::string> progress_;  // rank → what it answered last
   EventLoop::Clock::time_point next_picture_, pictured_at_, progressed_at_, started_ = EventLoop::Clock::now();
   std::map<int, bool> waits_;  // rank → a collective of it has not ended

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -107,6 +108,11 @@ std::optional<MemoryKills> out_of_memory_kills() {
         return MemoryKills{.count = *count};
   if (const auto count = counter("/proc/vmstat", "oom_kill")) return MemoryKills{.count = *count, .of_machine = true};
   return std::nullopt;
+}
+
+int64_t realtime_ns() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
 }
 
 bool SeenEnd::is_clean() const { return !has_raised(*this) && (wait_status ? *wait_status == 0 : said.has_value()); }

@@ -27,6 +27,9 @@ struct MemoryKills {
 /// Returns nothing where neither can be read.
 std::optional<MemoryKills> out_of_memory_kills();
 
+/// CLOCK_REALTIME in nanoseconds.
+int64_t realtime_ns();
+
 struct SeenEnd {
   int rank = 0;
   int64_t pid = 0;
@@ -37,6 +40,7 @@ struct SeenEnd {
   bool after_failure = false;  // another rank had failed, or the launcher was to end: it ends the others
   bool unseen = false;  // it had ended before it could be watched, and its launcher says how
   int64_t time_s = 0;
+  int64_t seen_ns = 0;  // CLOCK_REALTIME when the process was seen to have ended; 0: it was not seen
 
   /// False for a rank that has said nothing and whose parent has taken its wait status: by os._exit(0), or killed.
   bool is_known() const { return said || wait_status; }

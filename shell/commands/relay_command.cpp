@@ -1,0 +1,17 @@
+// `lockstep relay` is started by `lockstep run` and `lockstep attach` on other machines, never by a person.
+#include "shell/commands/command.h"
+#include "shell/relay/relay.h"
+
+namespace lockstep::shell {
+namespace {
+
+std::function<int()> set_up_relay(CLI::App& app) {
+  app.group("");  // not in the list of commands
+  app.footer("Started by `lockstep run --hosts …` on another machine. It ends when its standard input does.");
+  return run_relay;
+}
+
+const RegisterCommand kRelay({"relay", "This machine's part of a job that is judged on another one", set_up_relay});
+
+}  // namespace
+}  // namespace lockstep::shell

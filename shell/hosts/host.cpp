@@ -1,0 +1,105 @@
+#include "shell/hosts/host.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <sstream>
+
+#include "protocol/descriptor.h"
+#include "protocol/error.h"
+#include "shell/processes/launcher.h"
+
+namespace lockstep::shell {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+std::optional<int> number(const std::string& text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end != text.data() ? std::optional(value) : std::nullopt;
+}
+
+/// Runs a program of Slurm and returns its lines. Throws StartError.
+std::vector<std::string> lines_of(const std::string& program, std::vector<std::string> arguments) {
+  Pipe pipe = make_pipe();
+  Launch launch;
+  launch.program = program;
+  launch.arguments = std::move(arguments);
+  launch.output = pipe.write.get();
+  launch.outputs = {1};
+  Child child(launch);
+  pipe.write.reset();
+  std::istringstream text(read_to_end(pipe.read.get()));
+  if (const ProcessEnd end = child.wait(); end.exit_code() != 0)
+    throw StartError(fmt::format("{} {}", program, end.str()));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);)
+    if (!line.empty()) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace
+
+std::string quoted_for_shell(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+std::vector<std::string> Host::starting(const std::string& program, const std::vector<std::string>& arguments) const {
+  std::vector<std::string> whole = command;
+  const auto add = [&](const std::string& word) { whole.push_back(has_shell ? quoted_for_shell(word) : word); };
+  add(program);
+  std::ranges::for_each(arguments, add);
+  return whole;
+}
+
+std::vector<Host> ssh_hosts(const std::string& list) {
+  std::vector<Host> hosts;
+  std::istringstream names(list);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name.empty() || name.front() == '-')
+      throw UsageError(fmt::format("'{}' names no hosts: give them as node1,node2 or user@node1", list));
+    if (std::ranges::any_of(hosts, [&](const Host& each) { return each.name == name; }))
+      throw UsageError(fmt::format("the host {} is named twice", name));
+    // Without BatchMode ssh would ask for a password on the terminal, which is the job's.
+    hosts.push_back({.name = name,
+                     .command = {"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", name, "exec"},
+                     .has_shell = true});
+  }
+  return hosts;
+}
+
+std::vector<Host> slurm_hosts(const std::string& job) {
+  const std::vector<std::string> lists = lines_of("squeue", {"-h", "-j", job, "-t", "RUNNING", "-o", "%N"});
+  if (lists.empty()) throw StartError(fmt::format("Slurm has no running job {}", job));
+  std::vector<Host> hosts;
+  for (std::string& name : lines_of("scontrol", {"show", "hostnames", lists.front()}))
+    hosts.push_back({.name = name,
+                     .command = {"srun", "--quiet", "--overlap", "--jobid=" + job, "--nodes=1", "--ntasks=1",
+                                 "--nodelist=" + name, "--cpu-bind=none", "--mem=0"}});
+  return hosts;
+}
+
+// The script of sbatch has SLURM_PROCID 0, and no step.
+std::optional<SlurmPlace> slurm_place() {
+  SlurmPlace place{.job = variable("SLURM_JOB_ID")};
+  if (place.job.empty() || number(variable("SLURM_JOB_NUM_NODES")).value_or(1) < 2) return std::nullopt;
+  if (const auto task = number(variable("SLURM_PROCID")); task && !variable("SLURM_STEP_ID").empty()) {
+    place.is_task = true;
+    place.task = *task;
+    // "2(x2),1": the tasks of each machine of the step.
+    if (number(variable("SLURM_STEP_NUM_TASKS")).value_or(1) > number(variable("SLURM_STEP_NUM_NODES")).value_or(1))
+      place.tasks_here = 2;
+  }
+  return place;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,40 @@
+// Machines besides this one, and how a program is started on each: by a launcher that exists, which gives a pipe to the
+// program's standard input and output, says who may, and encrypts or not.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::shell {
+
+struct Host {
+  std::string name;
+  /// Runs a program there: its arguments follow these. ssh hands them to a shell, for which they are quoted.
+  std::vector<std::string> command;
+  bool has_shell = false;
+
+  /// Returns the whole command for `program` with `arguments`.
+  std::vector<std::string> starting(const std::string& program, const std::vector<std::string>& arguments) const;
+};
+
+/// "node1,node2" or "user@node1,node2": by ssh, which must not ask for anything (keys, an agent). Throws UsageError for
+/// an empty name, one that begins with "-", and one that is given twice.
+std::vector<Host> ssh_hosts(const std::string& list);
+
+/// The nodes of a Slurm job, by a step of its own on each (srun --overlap). Throws StartError where Slurm does not know
+/// the job, or it does not run.
+std::vector<Host> slurm_hosts(const std::string& job);
+
+/// Where this process is in a job of Slurm.
+struct SlurmPlace {
+  std::string job;
+  bool is_task = false;  // of a step: srun has started this process
+  int task = 0, tasks_here = 1;  // its number in the step; how many tasks this machine has
+};
+/// Returns nothing outside of Slurm, and in a job of one machine.
+std::optional<SlurmPlace> slurm_place();
+
+/// Returns the text as a POSIX shell reads it as one word.
+std::string quoted_for_shell(const std::string& text);
+
+}  // namespace lockstep::shell

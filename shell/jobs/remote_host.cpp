@@ -1,0 +1,280 @@
+#include "shell/jobs/remote_host.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/log/process_identity.h"
+#include "protocol/error.h"
+#include "protocol/version.h"
+#include "shell/jobs/job_logs.h"
+
+namespace lockstep::shell {
+namespace {
+
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+constexpr auto kPingEvery = 2s;
+constexpr auto kSilentAfter = 10s;  // said then
+constexpr auto kLostAfter = 60s;
+constexpr size_t kLongestPreface = 1 << 16;
+
+}  // namespace
+
+std::shared_ptr<RemoteHost> RemoteHost::start(EventLoop& loop, const Host& host, const std::string& program,
+                                              Listener listener) {
+  const std::shared_ptr<RemoteHost> one(new RemoteHost(loop, host.name, std::move(listener)));
+  one->start(host, program);
+  return one;
+}
+
+RemoteHost::RemoteHost(EventLoop& loop, std::string name, Listener listener)
+    : loop_(loop), name_(std::move(name)), listener_(std::move(listener)), next_ping_(loop) {}
+
+void RemoteHost::start(const Host& host, const std::string& program) {
+  Pipe to = make_pipe(), from = make_pipe();
+  has_messages_ = make_event();
+  if (!has_messages_) throw StartError("no descriptor is left for the relay of " + name_);
+  launcher_ = host.command.empty() ? program : host.command.front();
+  const std::vector<std::string> command = host.starting(program, {"relay"});
+  Launch launch;
+  launch.program = command.front();
+  launch.arguments.assign(command.begin() + 1, command.end());
+  launch.input = to.read.get();
+  launch.output = from.write.get();
+  launch.outputs = {1};  // what ssh and srun complain of is for the user
+  child_ = std::make_unique<Child>(launch);
+  to_ = std::move(to.write);
+  from_ = std::move(from.read);
+  set_nonblocking(to_.get());
+  set_nonblocking(from_.get());
+  heard_at_ = Clock::now();
+  loop_.watch(from_.get(), [this] { read(); });
+  loop_.watch(has_messages_.get(), [this] { take_messages(); });
+  ping();
+}
+
+RemoteHost::~RemoteHost() {
+  if (from_) loop_.forget(from_.get());
+  if (has_messages_) loop_.forget(has_messages_.get());
+  if (to_ && !outgoing_.empty()) loop_.forget_writable(to_.get());
+  to_.reset();  // the relay ends with its input
+  if (child_) child_->ended_within(1000ms);
+}
+
+bool RemoteHost::is_here() const { return hello_ && hello_->machine == dist::machine_identity(); }
+
+std::string RemoteHost::absence() const {
+  if (!lost_words_.empty()) return lost_words_;
+  const auto silence = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - heard_at_).count();
+  return state_ == State::starting ? fmt::format("its relay has not answered for {} s", silence)
+                                   : fmt::format("no word for {} s", silence);
+}
+
+void RemoteHost::judge(const std::string& folder) {
+  char here[256] = {};
+  ::gethostname(here, sizeof here - 1);
+  write(JudgedElsewhere{.folder = folder, .host = here});
+}
+
+void RemoteHost::say_verdict(const std::string& folder, int exit_code, bool ends) {
+  write(JudgesVerdict{.folder = folder, .exit_code = exit_code, .ends = ends});
+}
+
+void RemoteHost::write(const ToRelay& message) {
+  if (!to_) return;
+  const bool waits = !outgoing_.empty();
+  outgoing_ += protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = {}});
+  if (!waits) write_more();
+}
+
+void RemoteHost::write_more() {
+  const bool waited = outgoing_.size() > 0;
+  const ssize_t count = uninterrupted([&] { return ::write(to_.get(), outgoing_.data(), outgoing_.size()); });
+  if (count > 0) outgoing_.erase(0, static_cast<size_t>(count));
+  if (count < 0 && errno != EAGAIN) outgoing_.clear();  // it has ended, which is read soon
+  loop_.forget_writable(to_.get());
+  if (waited && !outgoing_.empty()) loop_.watch_writable(to_.get(), [this] { write_more(); });
+}
+
+void RemoteHost::read() {
+  std::string bytes;
+  Reading found = Reading::bytes;
+  while ((found = read_some(from_.get(), bytes)) == Reading::bytes) {
+  }
+  const bool is_over = found != Reading::empty;
+  try {
+    if (!is_greeted_) {
+      preface_ += bytes;
+      bytes.clear();
+      const size_t greeting = preface_.find(kRelayGreeting);
+      if (greeting == std::string::npos && preface_.size() > kLongestPreface)
+        throw ChannelError("what answers there is no relay of Lockstep");
+      if (greeting != std::string::npos) {
+        is_greeted_ = true;
+        bytes = preface_.substr(greeting + std::string_view(kRelayGreeting).size());
+      }
+    }
+    if (is_greeted_) assembler_.append(bytes);
+    while (auto message = is_greeted_ ? assembler_.next() : std::nullopt) {
+      heard_at_ = Clock::now();
+      FromRelay decoded = protocol::decode_variant<FromRelay>(message->header);
+      if (auto* answer = std::get_if<AskAnswer>(&decoded)) {
+        if (const auto asked = asked_.find(answer->number); asked != asked_.end())
+          asked->second.answers = std::move(answer->answers);
+        continue;
+      }
+      if (const auto* pong = std::get_if<Pong>(&decoded); pong && pong->number == ping_) {
+        const auto trip = Clock::now() - pinged_at_;
+        const int64_t middle = pinged_ns_ + std::chrono::nanoseconds(trip).count() / 2;
+        if (trip < shortest_trip_) clock_offset_ns_ = pong->time_ns - middle;
+        shortest_trip_ = std::min(shortest_trip_, trip);
+      }
+      messages_.push_back(std::move(decoded));
+    }
+  } catch (const Error& error) {
+    hang_up(error.what());
+  }
+  if (is_over && from_) {
+    const auto end = child_->ended_within(1000ms);
+    hang_up(fmt::format("its relay ended{}", end ? fmt::format(" ({} {})", launcher_, end->str()) : ""));
+  }
+  if (!messages_.empty()) set_event(has_messages_.get());
+}
+
+void RemoteHost::hang_up(std::string why) {
+  if (from_) loop_.forget(from_.get());
+  if (to_) loop_.forget_writable(to_.get());
+  from_.reset();
+  to_.reset();
+  outgoing_.clear();
+  next_ping_.cancel();
+  lost_words_ = std::move(why);
+  set_event(has_messages_.get());
+}
+
+void RemoteHost::take_messages() {
+  take_event(has_messages_.get());
+  const auto self = shared_from_this();
+  for (FromRelay& each : std::exchange(messages_, {})) take(std::move(each));
+  if (lost_words_.empty() || state_ == State::lost) return;
+  state_ = State::lost;
+  members_.clear();
+  listener_.changed(*this);
+}
+
+JobMember RemoteHost::member(const RankSeen& seen) {
+  return {.facts = seen.facts, .socket = seen.socket, .is_alive = true, .proxy = shared_from_this()};
+}
+
+void RemoteHost::take(FromRelay&& message) {
+  if (state_ == State::lost) return;
+  if (auto* hello = std::get_if<RelayHello>(&message)) {
+    if (hello->version != kVersion) {
+      hang_up(fmt::format("its lockstep is {}, and this one is {}", hello->version, kVersion));
+      return;
+    }
+    hello_ = std::move(*hello);
+  }
+  if (state_ != State::heard && hello_) {
+    state_ = State::heard;
+    listener_.changed(*this);
+  }
+  if (const auto* seen = std::get_if<RankSeen>(&message)) {
+    const JobMember one = member(*seen);
+    members_[one.facts.pid] = one;
+    listener_.seen(one);
+  } else if (auto* gone = std::get_if<RankGone>(&message)) {
+    const auto found = members_.find(gone->end.pid);
+    if (found == members_.end()) return;
+    const JobMember one = std::move(found->second);
+    members_.erase(found);
+    for (inspect::Evidence& each : gone->evidence) to_local_time(each);
+    move_times(gone->end);
+    inspect::Remains left;
+    left.evidence = std::move(gone->evidence);
+    left.unread = std::move(gone->unread);
+    listener_.ended(one, std::move(gone->end), left);
+  } else if (auto* report = std::get_if<LauncherReport>(&message)) {
+    for (SeenEnd& each : report->ends) move_times(each);
+    listener_.report(report->folder, report->ends);
+  }
+}
+
+void RemoteHost::ping() {
+  const auto silence = Clock::now() - heard_at_;
+  if (silence >= kLostAfter) {
+    hang_up(fmt::format("no word for {} s", std::chrono::duration_cast<std::chrono::seconds>(silence).count()));
+    return;
+  }
+  if (silence >= kSilentAfter && state_ != State::silent) {
+    const bool was_heard = state_ == State::heard;
+    if (was_heard) state_ = State::silent;
+    if (was_heard || silence < kSilentAfter + kPingEvery) listener_.changed(*this);
+  }
+  ping_ = next_number_++;
+  pinged_at_ = Clock::now();
+  pinged_ns_ = realtime_ns();
+  write(Ping{ping_});
+  next_ping_.set_after(kPingEvery, [this] { ping(); });
+}
+
+void RemoteHost::to_local_time(inspect::Evidence& evidence) const {
+  const auto move = [&](int64_t& time_ns) { time_ns = time_ns == 0 ? 0 : time_ns - clock_offset_ns_; };
+  move(evidence.taken_ns);
+  for (inspect::EvidenceCall& call : evidence.calls) {
+    move(call.created_ns);
+    move(call.started_ns);
+    move(call.completed_ns);
+  }
+  for (inspect::EvidenceError& error : evidence.errors) move(error.time_ns);
+}
+
+void RemoteHost::move_times(SeenEnd& end) const {
+  const int64_t seconds = clock_offset_ns_ / 1'000'000'000;
+  if (end.time_s != 0) end.time_s -= seconds;
+  if (end.seen_ns != 0) end.seen_ns -= clock_offset_ns_;
+  if (end.said && end.said->time != 0) end.said->time -= seconds;
+}
+
+int64_t RemoteHost::send(const std::vector<JobMember>& ranks, const json& request, std::chrono::milliseconds limit) {
+  const int64_t number = next_number_++;
+  Ask ask{.number = number, .pids = {}, .request = request, .limit_ms = limit.count()};
+  Asked& asked = asked_[number];
+  for (const JobMember& each : ranks) {
+    ask.pids.push_back(each.facts.pid);
+    asked.ranks[each.facts.pid] = each.facts.rank;
+  }
+  write(ask);
+  return number;
+}
+
+std::map<int, AgentAnswer> RemoteHost::receive(int64_t number, Clock::time_point end) {
+  Asked& asked = asked_.at(number);
+  while (!asked.answers && from_) {
+    pollfd polled[2] = {{from_.get(), POLLIN, 0}, {outgoing_.empty() ? -1 : to_.get(), POLLOUT, 0}};
+    if (poll_until(polled, end) <= 0) break;
+    if (polled[1].revents != 0) write_more();
+    if (polled[0].revents != 0) read();
+  }
+  std::map<int, AgentAnswer> answers = std::move(asked.answers).value_or(std::map<int, AgentAnswer>());
+  for (const auto& [pid, rank] : asked.ranks)
+    answers.try_emplace(rank, AgentAnswer{.body = nullptr, .error = fmt::format("its host {}: {}", name_, absence())});
+  asked_.erase(number);
+  return answers;
+}
+
+void add_left(const inspect::Remains& left, inspect::Remains& remains) {
+  for (const inspect::Evidence& each : left.evidence) {
+    if (each.source == inspect::EvidenceSource::collective_log)
+      add_rank_log(each, remains);
+    else
+      remains.evidence.push_back(each);
+  }
+  remains.unread.insert(remains.unread.end(), left.unread.begin(), left.unread.end());
+  ++remains.files;
+}
+
+}  // namespace lockstep::shell

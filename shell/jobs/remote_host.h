@@ -1,0 +1,111 @@
+// Another machine on which ranks of this user run, as the relay there sees them (shell/relay/relay.h): which ranks, what
+// they answer, how they end. Times of that machine's clock are turned into those of this one.
+//
+//   starting ─(hello)→ heard ⇄ silent ─(60 s)→ lost       lost as well when the relay ends
+//
+// Nothing that is lost comes back: the job is judged without these ranks, and the verdict says so.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inspectors/remains/remains.h"
+#include "protocol/descriptor.h"
+#include "protocol/pipe_channel.h"
+#include "shell/hosts/host.h"
+#include "shell/jobs/agent_client.h"
+#include "shell/jobs/rank_ends.h"
+#include "shell/jobs/relay_messages.h"
+#include "shell/processes/deadline.h"
+#include "shell/processes/event_loop.h"
+#include "shell/processes/launcher.h"
+
+namespace lockstep::shell {
+
+class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteHost> {
+ public:
+  struct Listener {
+    /// A rank of this user is there: of any job. Comes again when the rank says something else of itself.
+    std::function<void(const JobMember&)> seen;
+    /// The process of a rank has ended. `left` is what it has left.
+    std::function<void(const JobMember&, SeenEnd, const inspect::Remains& left)> ended;
+    /// What a launcher there reports.
+    std::function<void(const std::string& folder, const std::vector<SeenEnd>&)> report;
+    /// The relay has begun to answer, or has become silent, or is lost.
+    std::function<void(const RemoteHost&)> changed;
+  };
+
+  /// Starts the relay. `program` is the path of lockstep on that machine. Throws StartError.
+  static std::shared_ptr<RemoteHost> start(EventLoop& loop, const Host& host, const std::string& program,
+                                           Listener listener);
+  ~RemoteHost() override;
+
+  const std::string& name() const { return name_; }
+  enum class State { starting, heard, silent, lost };
+  State state() const { return state_; }
+  /// Whether the relay runs on the machine of this process.
+  bool is_here() const;
+  /// dist::machine_identity() of the machine; empty until it is heard.
+  std::string machine() const { return hello_ ? hello_->machine : ""; }
+  /// Says why nothing is known of its ranks: "its relay ended (ssh exited with code 255)", "no word for 12 s".
+  std::string absence() const;
+
+  /// The job of this folder there is judged here.
+  void judge(const std::string& folder);
+  void say_verdict(const std::string& folder, int exit_code, bool ends);
+
+  int64_t send(const std::vector<JobMember>& ranks, const nlohmann::json& request,
+               std::chrono::milliseconds limit) override;
+  std::map<int, AgentAnswer> receive(int64_t number, Clock::time_point end) override;
+  void to_local_time(inspect::Evidence& evidence) const override;
+
+ private:
+  RemoteHost(EventLoop& loop, std::string name, Listener listener);
+  void start(const Host& host, const std::string& program);
+  void write(const ToRelay& message);
+  void write_more();
+  /// Reads what has arrived. Answers are kept, all else is taken later, by the loop.
+  void read();
+  void take_messages();
+  void take(FromRelay&& message);
+  void ping();
+  /// The relay is given up; the loop lets the listener know.
+  void hang_up(std::string why);
+  void move_times(SeenEnd& end) const;
+  JobMember member(const RankSeen& seen);
+
+  EventLoop& loop_;
+  const std::string name_;
+  const Listener listener_;
+  State state_ = State::starting;
+  std::string launcher_;  // "ssh"
+  std::string lost_words_;  // why it was given up
+  std::unique_ptr<Child> child_;
+  Descriptor to_, from_, has_messages_;
+  std::string outgoing_;
+  std::string preface_;  // until the greeting: what a login shell has printed
+  bool is_greeted_ = false;
+  protocol::MessageAssembler assembler_;
+  std::vector<FromRelay> messages_;
+  std::optional<RelayHello> hello_;
+  std::map<int64_t, JobMember> members_;  // by pid
+  struct Asked {
+    std::map<int64_t, int> ranks;  // pid → rank
+    std::optional<std::map<int, AgentAnswer>> answers;
+  };
+  std::map<int64_t, Asked> asked_;
+  int64_t next_number_ = 1;
+  Deadline next_ping_;
+  Clock::time_point heard_at_, pinged_at_;
+  int64_t ping_ = 0, pinged_ns_ = 0;  // the ping that is under way
+  Clock::duration shortest_trip_ = Clock::duration::max();
+  int64_t clock_offset_ns_ = 0;  // of that machine's clock less this one's
+};
+
+/// Adds to each evidence and dump of `left` what a rank of another machine has left.
+void add_left(const inspect::Remains& left, inspect::Remains& remains);
+
+}  // namespace lockstep::shell

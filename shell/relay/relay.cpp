@@ -1,0 +1,221 @@
+#include "shell/relay/relay.h"
+
+#include <fmt/format.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <future>
+#include <list>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "collectives/log/process_identity.h"
+#include "protocol/descriptor.h"
+#include "protocol/error.h"
+#include "protocol/files.h"
+#include "protocol/pipe_channel.h"
+#include "protocol/runtime_folder.h"
+#include "protocol/version.h"
+#include "shell/jobs/job_folder.h"
+#include "shell/jobs/job_logs.h"
+#include "shell/jobs/job_picture.h"
+#include "shell/jobs/rank_watch.h"
+#include "shell/jobs/relay_messages.h"
+#include "shell/processes/event_loop.h"
+
+namespace lockstep::shell {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+/// Returns the ranks of all jobs of this user.
+std::vector<JobMember> all_ranks() {
+  std::vector<JobMember> ranks;
+  for (Job& job : read_jobs(protocol::runtime_directories()))
+    if (!job.is_session) std::ranges::move(job.ranks, std::back_inserter(ranks));
+  return ranks;
+}
+
+/// Returns what kLogRequest asks for.
+AgentAnswer log_of(const JobMember& rank) {
+  json logs = json::array();
+  if (const auto log = read_rank_log(rank.folder(), rank.facts.rank, rank.facts.pid)) logs.push_back(*log);
+  return {.body = {{"ok", true}, {"logs", logs}}, .error = ""};
+}
+
+class Relay {
+ public:
+  Relay()
+      : watch_(loop_, all_ranks,
+               {.came = [this](const JobMember& rank) { came(rank); },
+                .changed = [this](const JobMember& rank) { say_rank(rank); },
+                .ended = [this](const JobMember& rank, SeenEnd end) { ended(rank, std::move(end)); }}) {}
+
+  int run() {
+    write_all(STDOUT_FILENO, kRelayGreeting);
+    char host[256] = {};
+    ::gethostname(host, sizeof host - 1);
+    write(RelayHello{.version = kVersion, .host = host, .machine = dist::machine_identity()});
+    new_files_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+    loop_.watch(STDIN_FILENO, [this] { read(); });
+    if (new_files_)
+      loop_.watch(new_files_.get(), [this] {
+        char events[8192];
+        while (::read(new_files_.get(), events, sizeof events) > 0) {
+        }
+        look();
+      });
+    look();
+    loop_.run_until([this] { return is_over_; });
+    askers_.clear();  // which waits for them
+    for (const std::string& folder : judged_) leave(folder);
+    return 0;
+  }
+
+ private:
+  void write(const FromRelay& message) {
+    const std::string bytes = protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = {}});
+    const std::lock_guard lock(output_);
+    write_all(STDOUT_FILENO, bytes);  // the input ends, too, where nobody reads
+  }
+
+  /// Folders of jobs come with their first rank.
+  void look() {
+    for (const std::string& folder : protocol::runtime_directories()) {
+      watch_folder(folder, IN_CREATE | IN_ONLYDIR);
+      std::error_code error;
+      for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+        if (entry->path().filename().string().starts_with(protocol::kJobPrefix)) {
+          watch_folder(entry->path(), IN_MOVED_TO | IN_ONLYDIR);
+          report_launcher(entry->path());
+        }
+    }
+    watch_.look();
+  }
+
+  void watch_folder(const std::string& folder, uint32_t events) {
+    if (new_files_) ::inotify_add_watch(new_files_.get(), folder.c_str(), events);
+  }
+
+  void report_launcher(const std::string& folder) {
+    if (reported_.contains(folder)) return;
+    std::vector<SeenEnd> ends = read_launcher_report(folder);
+    if (ends.empty()) return;
+    reported_.insert(folder);
+    write(LauncherReport{.folder = folder, .ends = std::move(ends)});
+  }
+
+  void came(const JobMember& rank) {
+    reported_.erase(rank.folder());
+    ranks_[rank.facts.pid] = rank;
+    say_rank(rank);
+  }
+
+  void say_rank(const JobMember& rank) { write(RankSeen{.facts = rank.facts, .socket = rank.socket}); }
+
+  void ended(const JobMember& rank, SeenEnd end) {
+    ranks_.erase(rank.facts.pid);
+    inspect::Remains left;
+    if (end.said && end.said->how == "threw")
+      add_left_dumps(rank.folder(), end.rank, rank.facts.world_size, left);
+    if (auto log = read_rank_log(rank.folder(), end.rank, end.pid)) left.evidence.push_back(std::move(*log));
+    write(RankGone{.end = std::move(end), .evidence = std::move(left.evidence), .unread = std::move(left.unread)});
+  }
+
+  void read() {
+    std::string bytes;
+    const Reading found = read_some(STDIN_FILENO, bytes);
+    assembler_.append(bytes);
+    while (auto message = assembler_.next())
+      std::visit([this](auto&& each) { take(std::forward<decltype(each)>(each)); },
+                 protocol::decode_variant<ToRelay>(message->header));
+    is_over_ = found == Reading::end || found == Reading::failed;
+  }
+
+  /// On a thread of its own: a rank may take as long as the limit, and others are asked meanwhile.
+  void take(Ask&& ask) {
+    std::vector<JobMember> asked;
+    for (const int64_t pid : ask.pids)
+      if (const auto found = ranks_.find(pid); found != ranks_.end()) asked.push_back(found->second);
+    askers_.remove_if([](std::future<void>& each) { return each.wait_for(0s) == std::future_status::ready; });
+    askers_.push_back(std::async(std::launch::async, [this, ask = std::move(ask), asked = std::move(asked)] {
+      AskAnswer answer{.number = ask.number, .answers = {}};
+      if (ask.request.value("request", "") == kLogRequest)
+        for (const JobMember& each : asked) answer.answers[each.facts.rank] = log_of(each);
+      else
+        answer.answers = ask_ranks(asked, ask.request, std::chrono::milliseconds(ask.limit_ms));
+      write(answer);
+    }));
+  }
+
+  void take(Ping&& ping) {
+    write(Pong{.number = ping.number, .time_ns = realtime_ns()});
+    look();
+  }
+
+  void take(JudgedElsewhere&& judged) {
+    if (!is_of_job(judged.folder)) return;
+    const json mine = {{"pid", ::getpid()},
+                       {"start_time", dist::process_start_time(::getpid()).value_or(0)},
+                       {"host", judged.host}};
+    write_file(judged.folder + "/judge.json", mine);
+    // Ranks leave their dumps where somebody watches them.
+    if (!fs::exists(judged.folder + "/job.json")) {
+      write_file(judged.folder + "/job.json", mine);
+      made_.insert(judged.folder);
+    }
+    judged_.insert(judged.folder);
+  }
+
+  void take(JudgesVerdict&& verdict) {
+    if (is_of_job(verdict.folder))
+      write_file(verdict.folder + "/verdict.json", {{"exit_code", verdict.exit_code}, {"ends", verdict.ends}});
+  }
+
+  /// Nothing is written elsewhere, whatever arrives.
+  static bool is_of_job(const std::string& folder) {
+    return fs::path(folder).filename().string().starts_with(protocol::kJobPrefix) &&
+           protocol::private_folder_problem(folder).empty();
+  }
+
+  static void write_file(const std::string& path, const json& content) {
+    try {
+      protocol::write_at_once(path, content.dump() + "\n");
+    } catch (const Error&) {  // a full disk: a `lockstep run` there judges for itself
+    }
+  }
+
+  void leave(const std::string& folder) {
+    std::error_code ignored;
+    fs::remove(folder + "/judge.json", ignored);
+    if (made_.contains(folder)) fs::remove(folder + "/job.json", ignored);
+    const auto is_there = [&](const JobMember& each) { return each.is_alive && each.folder() == folder; };
+    if (made_.contains(folder) && std::ranges::none_of(all_ranks(), is_there)) fs::remove_all(folder, ignored);
+  }
+
+  EventLoop loop_;
+  std::mutex output_;
+  Descriptor new_files_;  // inotify
+  RankWatch watch_;
+  std::map<int64_t, JobMember> ranks_;  // that run, by pid
+  protocol::MessageAssembler assembler_;
+  std::list<std::future<void>> askers_;
+  std::set<std::string> reported_, judged_, made_;  // folders; made_: whose job.json is written here
+  bool is_over_ = false;
+};
+
+}  // namespace
+
+int run_relay() {
+  ::signal(SIGPIPE, SIG_IGN);
+  return Relay().run();
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,16 @@
+// `lockstep relay` stands for this machine in a `lockstep run` or `lockstep attach` on another one, which has started it by
+// ssh, srun or kubectl and speaks to it over its standard input and output (shell/jobs/relay_messages.h).
+//
+// It watches the ranks of this user as `lockstep run` watches those of its own machine, asks their agents what it is told
+// to ask, and reads what they leave when they end. It starts and signals nothing. It ends when its input does.
+//
+// A job that is judged elsewhere has that said in its folder, so that a `lockstep run` of this machine leaves the verdict
+// to the judge, and ends with its exit code.
+#pragma once
+
+namespace lockstep::shell {
+
+/// Serves until the input ends. Returns the exit code.
+int run_relay();
+
+}  // namespace lockstep::shell
