@@ -71,7 +71,7 @@ class Hangs(Cases):
         self.assertIn(f"hangs.py:{line_of('dist.all_reduce(torch.ones(4, 3))')} in steps", fault["where"])
 
     def test_a_rank_that_sleeps(self):
-        self.waits_for("sleeps", "sleeping", "sleeps", "time.sleep(FOREVER)  # rank 1", torchrun=True)
+        self.waits_for("sleeps", "sleeping", "sleeps", "time.sleep(FOREVER)  # the culprit", torchrun=True)
 
     def test_a_rank_that_waits_for_a_lock(self):
         self.waits_for("locked", "lock", "waits for a lock", "lock.acquire()  # again")

@@ -1,7 +1,8 @@
 """Starts the ranks of a job on this machine with torchrun's variables: launch.py N SCRIPT ARGUMENT…, where SCRIPT is
 of Python, or a program. Ranks of a script are copies of this process, which has imported torch for all of them: a test
 that does not look at torchrun itself takes a fraction of the time. After a failure it ends the other ranks; with
-LAUNCH_GOES_ON=1 it waits for them, as srun does without --kill-on-bad-exit."""
+LAUNCH_GOES_ON=1 it waits for them, as srun does without --kill-on-bad-exit. With NNODES, NODE_RANK, MASTER_ADDR and
+MASTER_PORT it starts those of one of several hosts."""
 
 import gc
 import os
@@ -70,15 +71,17 @@ def code_of(rank):
 
 def main():
     number = int(sys.argv[1])
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(number),
-              "LOCAL_WORLD_SIZE": str(number)}
+    first = number * int(os.environ.get("NODE_RANK", "0"))
+    common = {"WORLD_SIZE": str(number * int(os.environ.get("NNODES", "1"))), "LOCAL_WORLD_SIZE": str(number)}
+    if "NNODES" not in os.environ:
+        common.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
     asked = []
     if sys.argv[2].endswith(".py"):
         import_torch()
         gc.freeze()  # the end of a rank does not go through torch's objects again, which takes half a second
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, _: asked.append(number))
-    ranks = [start_rank({**common, "RANK": str(i), "LOCAL_RANK": str(i)}, sys.argv[2:]) for i in range(number)]
+    ranks = [start_rank({**common, "RANK": str(first + i), "LOCAL_RANK": str(i)}, sys.argv[2:]) for i in range(number)]
     goes_on = "LAUNCH_GOES_ON" in os.environ
     while not asked:
         time.sleep(0.1)  # as torchrun

@@ -1,5 +1,6 @@
 """Jobs of hangs_test.py that do not go on, or that do: hangs.py CASE. Nothing of lockstep is imported
-unless its backend is chosen (HANGS_BACKEND). With HANGS_SAYS=pid a rank writes its process id before its case begins."""
+unless its backend is chosen (HANGS_BACKEND). It is rank 1 that does what others do not, or HANGS_RANK. With
+HANGS_SAYS=pid a rank writes its process id before its case begins."""
 
 import os
 import signal
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 CASE = sys.argv[1]
+CULPRIT = int(os.environ.get("HANGS_RANK", "1"))
 FOREVER = 600
 
 
@@ -20,78 +22,78 @@ def steps(number):
 
 
 def mismatch(rank):
-    if rank == 1:
+    if rank == CULPRIT:
         dist.all_reduce(torch.ones(2, 2))
     else:
-        dist.broadcast(torch.ones(4, 3), src=1)
+        dist.broadcast(torch.ones(4, 3), src=CULPRIT)
 
 
 def shapes(rank):
-    dist.all_reduce(torch.ones(5 if rank == 1 else 4))
+    dist.all_reduce(torch.ones(5 if rank == CULPRIT else 4))
     time.sleep(FOREVER)
 
 
 def dtypes(rank):
-    dist.all_reduce(torch.ones(4, dtype=torch.float64 if rank == 1 else torch.float32))
+    dist.all_reduce(torch.ones(4, dtype=torch.float64 if rank == CULPRIT else torch.float32))
     time.sleep(FOREVER)
 
 
 def order(rank):
     first, second = dist.new_group(), dist.new_group()
-    for group in (second, first) if rank == 1 else (first, second):
+    for group in (second, first) if rank == CULPRIT else (first, second):
         dist.all_reduce(torch.ones(4), group=group)
 
 
 def returned(rank):
-    if rank == 1:
+    if rank == CULPRIT:
         return
     steps(1)
 
 
 def threw(rank):
-    if rank == 1:
+    if rank == CULPRIT:
         raise ValueError("no such sample: 17")
     steps(1)
 
 
 def killed(rank):
-    if rank == 1:
+    if rank == CULPRIT:
         os.kill(os.getpid(), signal.SIGKILL)
     steps(1)
 
 
 def restarted(rank):
-    if rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    if rank == CULPRIT and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         raise ValueError("the first time")
     steps(1)
 
 
 def exited(rank):
-    if rank == 1:
+    if rank == CULPRIT:
         os._exit(3)
     steps(1)
 
 
 def left(rank):
-    if rank == 1:
+    if rank == CULPRIT:
         os._exit(3)
     time.sleep(FOREVER)
 
 
 def sleeps(rank):
-    if rank == 1:
-        time.sleep(FOREVER)  # rank 1
+    if rank == CULPRIT:
+        time.sleep(FOREVER)  # the culprit
     steps(1)
 
 
 def spins(rank):
-    if rank == 1:
+    if rank == CULPRIT:
         while True: pass
     steps(1)
 
 
 def locked(rank):
-    if rank == 1:
+    if rank == CULPRIT:
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()  # again
@@ -111,7 +113,7 @@ class Data(torch.utils.data.Dataset):
 
 
 def loader(rank):
-    if rank == 1:
+    if rank == CULPRIT:
         for _ in torch.utils.data.DataLoader(Data(slow=True), num_workers=1):
             pass
     steps(1)
@@ -124,14 +126,14 @@ def loads():
 
 def straggler(rank):
     for _ in range(30):
-        if rank == 1:
+        if rank == CULPRIT:
             time.sleep(0.02)
         steps(1)
 
 
 def healthy(rank):
     steps(20)
-    if rank == 1:
+    if rank == CULPRIT:
         time.sleep(0.3)
     steps(4)
     loads()
