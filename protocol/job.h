@@ -5,7 +5,7 @@
 //     job.json                     only where a process watches the job, `lockstep run` or the relay of this machine:
 //                                  {"pid", "start_time", "launcher"}
 //     judge.json                   only from a relay: a `lockstep run` on another machine judges the job,
-//                                  {"pid", "start_time", "host"}; and its verdict.json, {"exit_code", "ends"}
+//                                  {"pid", "start_time", "host"}; and its verdict.json, {"exit_code", "ends", "host"}
 //     launcher.json                only from torchrun under `lockstep run`, once ranks have failed: how they ended, and
 //                                  those that it has ended then, [{"rank", "pid", "exitcode", "time"}, …]
 //     rank-R.json                  JobRank, written by rank R (python/agent)

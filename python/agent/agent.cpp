@@ -154,12 +154,12 @@ std::string start(protocol::JobRank rank) {
     std::atexit(stop);
   });
   protocol::JobRank launched;
+  const char* named = std::getenv(protocol::kJobVariable);
   rank.run = run_of_launcher();
   rank.watch = watch_of_job();
   try {
-    const FoundFolder found = find_job_folder(/*alone=*/!rank_from_environment(launched) && rank.world_size == 1);
-    mine.folder = found.path;
-    mine.owns_folder = !found.is_shells;
+    mine.folder = find_job_folder(/*alone=*/!rank_from_environment(launched) && rank.world_size == 1);
+    mine.owns_folder = !named || !*named;
     mine.rank = rank;
     if (is_taken(mine.folder, rank.rank)) return fmt::format("another process of the job is rank {}, too", rank.rank);
     const std::string socket = protocol::rank_socket(mine.folder, rank.rank);
@@ -231,7 +231,6 @@ void set_end(const protocol::RankEnd& end) {
 
 void stop() {
   if (g_is_child) return;
-  const bool stays = is_watched();  // whoever watches reads how the rank ended
   Agent& mine = agent();
   Server* server = nullptr;
   {
@@ -240,7 +239,7 @@ void stop() {
     if (!server) return;
     g_server = nullptr;
     ::unlink(protocol::rank_socket(mine.folder, mine.rank.rank).c_str());
-    if (mine.owns_folder && !stays) {
+    if (mine.owns_folder) {  // else the shell reads how the rank ended
       ::unlink(protocol::rank_file(mine.folder, mine.rank.rank).c_str());
       ::rmdir(mine.folder.c_str());  // fails while other ranks have files there
     }

@@ -51,18 +51,18 @@ bool is_loopback(const std::string& host) { return host == "localhost" || host =
 
 }  // namespace
 
-FoundFolder find_job_folder(bool alone) {
+std::string find_job_folder(bool alone) {
   const std::string named = variable(protocol::kJobVariable);
   if (!named.empty() && named.front() != '/')
     throw Error(fmt::format("{} is no absolute path: {}", protocol::kJobVariable, named));
   if (!named.empty() && (::access(named.c_str(), F_OK) == 0 || !watch_of_job().starts_with(protocol::kJobPrefix))) {
     if (const std::string problem = protocol::private_folder_problem(named); !problem.empty()) throw Error(problem);
-    return {.path = named, .is_shells = true};
+    return named;
   }
   const std::string name = named.empty() ? protocol::kJobPrefix + derived_id(alone) : watch_of_job();
   const std::string folder = protocol::runtime_directory() + "/" + name;
   make_folder(folder);
-  return {.path = folder};
+  return folder;
 }
 
 std::string watch_of_job() {

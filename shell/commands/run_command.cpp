@@ -85,7 +85,9 @@ void choose_hosts(const OfJobs& given, JobOptions& options) {
     return;
   }
   const auto place = slurm_place();
-  if (!place || place->task > 0) return;
+  if (!place) return;
+  options.is_judged_elsewhere = place->task > 0;
+  if (options.is_judged_elsewhere) return;
   try {
     options.hosts = slurm_hosts(place->job);
     options.asks_own_relay = place->tasks_here > 1;
@@ -94,13 +96,12 @@ void choose_hosts(const OfJobs& given, JobOptions& options) {
   }
 }
 
-
 /// Runs a Python job: `lockstep run [--hang-timeout S] [--findings FILE] [--tail N] -- torchrun … train.py`.
 int run_job(const CLI::App& app, const RunOptions& options, const OfJobs& of_jobs) {
   for (const CLI::Option* option : app.get_options())
-    if (const std::string name = option->get_name();
-        option->count() > 0 && name != "--hang-timeout" && name != "--findings" && name != "--tail" &&
-            name != "--hosts" && name != "--remote-program")
+    if (const std::string name = option->get_name(); option->count() > 0 && name != "--hang-timeout" &&
+                                                     name != "--findings" && name != "--tail" && name != "--hosts" &&
+                                                     name != "--remote-program")
       throw UsageError(name +
                        " is for session scripts; with -- LAUNCHER… there are --hang-timeout S, "
                        "--findings FILE, --tail N, --hosts LIST and --remote-program PATH");

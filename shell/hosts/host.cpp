@@ -82,9 +82,10 @@ std::vector<Host> slurm_hosts(const std::string& job) {
   if (lists.empty()) throw StartError(fmt::format("Slurm has no running job {}", job));
   std::vector<Host> hosts;
   for (std::string& name : lines_of("scontrol", {"show", "hostnames", lists.front()}))
+    // Without --unbuffered Slurm keeps what has no end of line.
     hosts.push_back({.name = name,
-                     .command = {"srun", "--quiet", "--overlap", "--jobid=" + job, "--nodes=1", "--ntasks=1",
-                                 "--nodelist=" + name, "--cpu-bind=none", "--mem=0"}});
+                     .command = {"srun", "--quiet", "--unbuffered", "--overlap", "--jobid=" + job, "--nodes=1",
+                                 "--ntasks=1", "--nodelist=" + name, "--cpu-bind=none", "--mem=0"}});
   return hosts;
 }
 

@@ -205,7 +205,8 @@ std::optional<std::string> JobFolder::judge() const {
 std::optional<JobFolder::Verdict> JobFolder::verdict() const {
   const json said = read_object(path_ + "/verdict.json");
   try {
-    if (said.is_object()) return Verdict{.exit_code = said.at("exit_code"), .ends = said.at("ends")};
+    if (said.is_object())
+      return Verdict{.exit_code = said.at("exit_code"), .ends = said.at("ends"), .host = said.at("host")};
   } catch (const json::exception&) {  // of another version
   }
   return std::nullopt;

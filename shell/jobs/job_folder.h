@@ -62,6 +62,7 @@ class JobFolder {
   struct Verdict {
     int exit_code = 0;
     bool ends = false;  // the job is to end
+    std::string host;  // on which the judge runs
   };
   /// What the judge has said.
   std::optional<Verdict> verdict() const;

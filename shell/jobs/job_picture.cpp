@@ -149,9 +149,10 @@ inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::mi
       add_rank_log(std::move(*log), remains);
   }
   for (const auto& [rank, answer] : ask_ranks(elsewhere, {{"request", kLogRequest}}, limit))
-    use(rank, [&, &body = answer.body] {
-      for (const json& each : body.value("logs", json::array())) add_rank_log(each.get<inspect::Evidence>(), remains);
-    });
+    if (answer.error.empty())
+      use(rank, [&, &body = answer.body] {
+        for (const json& each : body.value("logs", json::array())) add_rank_log(each.get<inspect::Evidence>(), remains);
+      });
   for (inspect::Evidence& each : remains.evidence)
     for (const JobMember& member : elsewhere)
       if (each.rank == member.facts.rank) member.proxy->to_local_time(each);

@@ -35,7 +35,7 @@ using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kEarlyPictureLimit = 1s,
                                     kLastWordsLimit = 500ms;
-constexpr std::chrono::milliseconds kLastEndsLimit = 3s, kVerdictLimit = 60s;
+constexpr std::chrono::milliseconds kLastEndsLimit = 3s, kVerdictLimit = 60s, kRelaysLimit = 15s, kJudgeLimit = 15s;
 constexpr size_t kMostHosts = 6;  // that a message names
 constexpr double kUnprovenNote = 60;  // seconds without progress after which a job without a limit is looked at
 
@@ -123,9 +123,10 @@ int JobRun::run() {
                      " (fs.inotify.max_user_instances)");
   ranks_here_ = std::make_unique<RankWatch>(
       loop_, [this] { return folder_->read().ranks; },
-      RankWatch::Listener{.came = [this](const JobMember& rank) { on_rank(rank); },
-                          .changed = [this](const JobMember& rank) { on_rank_change(rank); },
-                          .ended = [this](const JobMember& rank, SeenEnd end) { on_rank_end(rank, std::move(end), {}); }});
+      RankWatch::Listener{
+          .came = [this](const JobMember& rank) { on_rank(rank); },
+          .changed = [this](const JobMember& rank) { on_rank_change(rank); },
+          .ended = [this](const JobMember& rank, SeenEnd end) { on_rank_end(rank, std::move(end), {}); }});
   start_relays();
   signals_ = std::make_unique<JobSignals>();
   Launch launch;
@@ -174,7 +175,10 @@ void JobRun::on_rank(const JobMember& rank) {
   host_of_[rank.facts.rank] = rank.facts.host;
   watched_.emplace(process_of(rank), rank);
   if (rank.facts.run.empty() || !runs_.insert(rank.facts.run).second) return;
-  for (const auto& [process, each] : std::exchange(unclaimed_, {})) on_remote_rank(each);
+  for (auto& [process, each] : std::exchange(unclaimed_, {})) {
+    on_remote_rank(each.rank);
+    if (each.end) on_remote_end(each.rank, std::move(*each.end), each.left);
+  }
 }
 
 void JobRun::on_rank_change(const JobMember& rank) {
@@ -195,15 +199,15 @@ bool JobRun::is_watched(int rank) const {
 void JobRun::start_relays() {
   for (const Host& each : options_.hosts)
     hosts_.push_back(RemoteHost::start(loop_, each, options_.remote_program, listener_of_host()));
+  // The job may end a moment after it has begun.
+  const auto is_starting = [](const auto& host) { return host->state() == RemoteHost::State::starting; };
+  loop_.run_until([&] { return std::ranges::none_of(hosts_, is_starting); }, EventLoop::Clock::now() + kRelaysLimit);
 }
 
 RemoteHost::Listener JobRun::listener_of_host() {
   return {.seen = [this](const JobMember& rank) { on_remote_rank(rank); },
-          .ended =
-              [this](const JobMember& rank, SeenEnd end, const inspect::Remains& left) {
-                unclaimed_.erase(process_of(rank));
-                if (watched_.contains(process_of(rank))) on_rank_end(rank, std::move(end), left);
-              },
+          .ended = [this](const JobMember& rank, SeenEnd end,
+                          const inspect::Remains& left) { on_remote_end(rank, std::move(end), left); },
           .report = [this](const std::string& folder, const std::vector<SeenEnd>& ends) { reports_[folder] = ends; },
           .changed = [this](const RemoteHost& host) { on_host_change(host); }};
 }
@@ -235,6 +239,15 @@ void JobRun::on_host_change(const RemoteHost& host) {
   }
 }
 
+void JobRun::on_remote_end(const JobMember& rank, SeenEnd end, const inspect::Remains& left) {
+  if (watched_.contains(process_of(rank))) {
+    on_rank_end(rank, std::move(end), left);
+  } else if (const auto known = unclaimed_.find(process_of(rank)); known != unclaimed_.end()) {
+    known->second.end = std::move(end);
+    known->second.left = left;
+  }
+}
+
 bool JobRun::is_of_job(const JobMember& rank) const {
   return rank.facts.watch == fs::path(folder_->path()).filename().string() || runs_.contains(rank.facts.run);
 }
@@ -249,7 +262,7 @@ void JobRun::on_remote_rank(const JobMember& rank) {
     return;
   }
   if (!is_of_job(rank)) {
-    unclaimed_[process_of(rank)] = rank;
+    unclaimed_[process_of(rank)].rank = rank;
     return;
   }
   if (folders_elsewhere_.emplace(host.get(), rank.folder()).second) host->judge(rank.folder());
@@ -299,7 +312,7 @@ void JobRun::on_interrupt(int number) {
 // The end of a rank on another machine is heard of a little later than it is seen there.
 void JobRun::on_rank_end(const JobMember& rank, SeenEnd end, const inspect::Remains& left) {
   take_signals();  // the rank may have ended by a signal that this program has, too
-  const bool is_first = failed_at_ns_ == 0 || (rank.proxy && end.seen_ns < failed_at_ns_);
+  const bool is_first = failed_at_ns_ == 0 || (rank.proxy && end.seen_ns != 0 && end.seen_ns < failed_at_ns_);
   end.after_failure = ending_ || (failed_ && !is_first);
   end.out_of_memory = end.out_of_memory && !end.after_failure;
   watched_.erase(process_of(rank));
@@ -457,30 +470,36 @@ void JobRun::add_lost_hosts(std::vector<Finding>& findings) const {
     for (const auto& [process, member] : watched_)
       if (process.first == each) ranks.insert(member.facts.rank);
     if (ranks.empty()) continue;
-    const bool is_cause = std::ranges::none_of(findings, inspect::is_fault);
-    if (is_cause) std::erase_if(findings, [](const Finding& other) { return other.verdict == Verdict::ok; });
-    findings.push_back({.severity = is_cause ? Severity::fault : Severity::note,
-                        .inspector = "hang",
-                        .verdict = Verdict::dead,
-                        .ranks = ranks,
-                        .kind = FindingKind::died,
-                        .message = fmt::format("host {} is lost with {}: {}", each->name(), ranks.words(), each->absence())});
+    const bool is_cause = std::ranges::none_of(
+        findings, [&](const Finding& other) { return inspect::is_fault(other) && !(other.ranks - ranks).empty(); });
+    if (is_cause) {
+      findings = as_notes(std::move(findings));
+      std::erase_if(findings, [](const Finding& other) { return other.verdict == Verdict::ok; });
+    }
+    findings.push_back(
+        {.severity = is_cause ? Severity::fault : Severity::note,
+         .inspector = "hang",
+         .verdict = Verdict::dead,
+         .ranks = ranks,
+         .kind = FindingKind::died,
+         .message = fmt::format("host {} is lost with {}: {}", each->name(), ranks.words(), each->absence())});
   }
 }
 
 std::optional<std::string> JobRun::judge_elsewhere() const { return folder_->judge(); }
 
 bool JobRun::take_verdict() {
-  const auto judge = judge_elsewhere();
-  if (!judge) return false;
-  // The relay ends with the judge: its file says that it runs.
+  const auto has_verdict = [this] { return folder_->verdict().has_value(); };
+  const auto is_judged = [&] { return has_verdict() || judge_elsewhere(); };
+  if (options_.is_judged_elsewhere) loop_.run_until(is_judged, EventLoop::Clock::now() + kJudgeLimit);
+  // The relay ends with the judge, which its file shows, and nothing else.
   const auto limit = EventLoop::Clock::now() + kVerdictLimit;
-  while (!folder_->verdict() && judge_elsewhere() && EventLoop::Clock::now() < limit)
-    loop_.run_until([&] { return folder_->verdict().has_value(); }, EventLoop::Clock::now() + 200ms);
+  while (!has_verdict() && judge_elsewhere() && EventLoop::Clock::now() < limit)
+    loop_.run_until(has_verdict, EventLoop::Clock::now() + 200ms);
   const auto verdict = folder_->verdict();
   if (!verdict) return false;
   exit_code_ = verdict->exit_code;
-  if (exit_code_ != 0) write_message(fmt::format("the verdict is that of `lockstep run` on {}", *judge));
+  if (exit_code_ != 0) write_message(fmt::format("the verdict is that of `lockstep run` on {}", verdict->host));
   return true;
 }
 
@@ -518,7 +537,7 @@ void JobRun::conclude(const ProcessEnd& end) {
                     EventLoop::Clock::now() + kLastEndsLimit);
   take_launcher_report(read_launcher_report(folder_->path()));
   for (const auto& [host, folder] : folders_elsewhere_) take_launcher_report(reports_[folder]);
-  if (take_verdict()) {
+  if ((failed || has_failure() || judge_elsewhere() || folder_->verdict()) && take_verdict()) {
     report_last_output();
     if (exit_code_ == 0 && failed) exit_code_ = kExitFailed;
     return;

@@ -47,6 +47,7 @@ struct JobOptions {
   double first_rank_s = 10;  // after which a job without a rank is told that nothing is watched
   std::vector<Host> hosts;  // on which ranks of the job may run besides this machine
   std::string remote_program;  // the path of lockstep there
+  bool is_judged_elsewhere = false;  // the first task of the step judges, as soon as it has a relay here
   bool asks_own_relay = false;  // other processes of this machine have ranks of the job as well
   int tail = 0;  // how many of each rank's last lines of output a failure is reported with
   ServePrompt serve_prompt;  // at breakpoints, where standard input and output are a terminal; none: a line says where
@@ -71,8 +72,7 @@ class JobRun {
   RemoteHost::Listener listener_of_host();
   void on_host_change(const RemoteHost& host);
   void on_remote_rank(const JobMember& rank);
-  /// Takes what is known of remote ranks that turn out to belong to the job.
-  void claim(const JobMember& rank);
+  void on_remote_end(const JobMember& rank, SeenEnd end, const inspect::Remains& left);
   bool is_of_job(const JobMember& rank) const;
   void on_rank(const JobMember& rank);
   void on_rank_change(const JobMember& rank);
@@ -126,7 +126,12 @@ class JobRun {
   std::set<const RemoteHost*> told_silent_;  // of which it has been said that they do not answer
   std::map<int, const RemoteHost*> lost_ranks_;
   std::map<Process, JobMember> watched_;
-  std::map<Process, JobMember> unclaimed_;  // ranks elsewhere of which it is not known that they belong to the job
+  struct Unclaimed {
+    JobMember rank;
+    std::optional<SeenEnd> end;
+    inspect::Remains left;
+  };
+  std::map<Process, Unclaimed> unclaimed_;  // ranks elsewhere of which it is not known that they belong to the job
   std::set<std::string> runs_;  // what launchers call the job (JobRank::run)
   std::map<int, std::string> host_of_;  // by rank
   std::map<std::string, std::vector<SeenEnd>> reports_;  // of launchers elsewhere, by folder

@@ -19,8 +19,7 @@ namespace lockstep::shell {
 /// The first line of a relay; its messages follow.
 inline constexpr const char* kRelayGreeting = "lockstep-relay\n";
 
-LOCKSTEP_JSON(SeenEnd, rank, pid, wait_status, said, out_of_memory, of_machine, after_failure, unseen, time_s,
-              seen_ns)
+LOCKSTEP_JSON(SeenEnd, rank, pid, wait_status, said, out_of_memory, of_machine, after_failure, unseen, time_s, seen_ns)
 
 // ---- to the relay
 
@@ -41,7 +40,7 @@ struct JudgedElsewhere {
 };
 /// Says to what the judge has come; `ends`: the job is to end.
 struct JudgesVerdict {
-  std::string folder;
+  std::string folder, host;
   int exit_code = 0;
   bool ends = false;
 };
@@ -81,7 +80,7 @@ struct Pong {
 LOCKSTEP_MESSAGE("ask", Ask, number, pids, request, limit_ms)
 LOCKSTEP_MESSAGE("ping", Ping, number)
 LOCKSTEP_MESSAGE("judged_elsewhere", JudgedElsewhere, folder, host)
-LOCKSTEP_MESSAGE("verdict", JudgesVerdict, folder, exit_code, ends)
+LOCKSTEP_MESSAGE("verdict", JudgesVerdict, folder, host, exit_code, ends)
 LOCKSTEP_MESSAGE("hello", RelayHello, version, host, machine)
 LOCKSTEP_MESSAGE("rank", RankSeen, facts, socket)
 LOCKSTEP_MESSAGE("gone", RankGone, end, evidence, unread)

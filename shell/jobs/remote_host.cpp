@@ -21,6 +21,12 @@ constexpr auto kSilentAfter = 10s;  // said then
 constexpr auto kLostAfter = 60s;
 constexpr size_t kLongestPreface = 1 << 16;
 
+std::string this_host() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
 }  // namespace
 
 std::shared_ptr<RemoteHost> RemoteHost::start(EventLoop& loop, const Host& host, const std::string& program,
@@ -73,14 +79,10 @@ std::string RemoteHost::absence() const {
                                    : fmt::format("no word for {} s", silence);
 }
 
-void RemoteHost::judge(const std::string& folder) {
-  char here[256] = {};
-  ::gethostname(here, sizeof here - 1);
-  write(JudgedElsewhere{.folder = folder, .host = here});
-}
+void RemoteHost::judge(const std::string& folder) { write(JudgedElsewhere{.folder = folder, .host = this_host()}); }
 
 void RemoteHost::say_verdict(const std::string& folder, int exit_code, bool ends) {
-  write(JudgesVerdict{.folder = folder, .exit_code = exit_code, .ends = ends});
+  write(JudgesVerdict{.folder = folder, .host = this_host(), .exit_code = exit_code, .ends = ends});
 }
 
 void RemoteHost::write(const ToRelay& message) {
@@ -214,11 +216,15 @@ void RemoteHost::ping() {
     if (was_heard) state_ = State::silent;
     if (was_heard || silence < kSilentAfter + kPingEvery) listener_.changed(*this);
   }
+  send_ping();
+  next_ping_.set_after(kPingEvery, [this] { ping(); });
+}
+
+void RemoteHost::send_ping() {
   ping_ = next_number_++;
   pinged_at_ = Clock::now();
   pinged_ns_ = realtime_ns();
   write(Ping{ping_});
-  next_ping_.set_after(kPingEvery, [this] { ping(); });
 }
 
 void RemoteHost::to_local_time(inspect::Evidence& evidence) const {
@@ -253,9 +259,11 @@ int64_t RemoteHost::send(const std::vector<JobMember>& ranks, const json& reques
 
 std::map<int, AgentAnswer> RemoteHost::receive(int64_t number, Clock::time_point end) {
   Asked& asked = asked_.at(number);
-  while (!asked.answers && from_) {
+  // Nothing else asks meanwhile whether the host is there.
+  while (!asked.answers && from_ && Clock::now() < std::min(end, heard_at_ + kSilentAfter)) {
+    if (Clock::now() >= pinged_at_ + kPingEvery) send_ping();
     pollfd polled[2] = {{from_.get(), POLLIN, 0}, {outgoing_.empty() ? -1 : to_.get(), POLLOUT, 0}};
-    if (poll_until(polled, end) <= 0) break;
+    if (poll_until(polled, std::min(end, pinged_at_ + kPingEvery)) < 0) break;
     if (polled[1].revents != 0) write_more();
     if (polled[0].revents != 0) read();
   }

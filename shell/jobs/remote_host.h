@@ -72,6 +72,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   void take_messages();
   void take(FromRelay&& message);
   void ping();
+  void send_ping();
   /// The relay is given up; the loop lets the listener know.
   void hang_up(std::string why);
   void move_times(SeenEnd& end) const;

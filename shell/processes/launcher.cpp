@@ -56,7 +56,7 @@ namespace {
       if (::dup2(launch.output, fd) < 0) fail();
   for (const int fd : launch.inherit)
     if (::fcntl(fd, F_SETFD, 0) != 0) fail();
-  (launch.as_in_shell ? ::execvpe : ::execve)(launch.program.c_str(), arguments, environment);
+  ::execvpe(launch.program.c_str(), arguments, environment);
   fail();
   ::_exit(127);
 }

@@ -18,7 +18,7 @@
 namespace lockstep::shell {
 
 struct Launch {
-  std::string program;  // a path; as_in_shell: or a name that is found in PATH
+  std::string program;  // a path, or a name that is found in PATH
   std::vector<std::string> arguments;  // without the program's name
   std::map<std::string, std::string> environment;  // added to the shell's own
   std::vector<int> inherit;  // descriptors that stay open under their numbers

@@ -35,6 +35,8 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
+constexpr auto kLonely = 120s;  // without a word: the judge asks every 2 s
+
 /// Returns the ranks of all jobs of this user.
 std::vector<JobMember> all_ranks() {
   std::vector<JobMember> ranks;
@@ -73,7 +75,9 @@ class Relay {
         look();
       });
     look();
-    loop_.run_until([this] { return is_over_; });
+    // A judge whose machine is gone does not end the input.
+    while (!is_over_ && !loop_.run_until([this] { return is_over_; }, asked_at_ + kLonely))
+      is_over_ = EventLoop::Clock::now() >= asked_at_ + kLonely;
     askers_.clear();  // which waits for them
     for (const std::string& folder : judged_) leave(folder);
     return 0;
@@ -98,6 +102,19 @@ class Relay {
         }
     }
     watch_.look();
+    for (const JobMember& each : all_ranks())
+      if (!each.is_alive && !seen_.contains(each.facts.pid)) say_that_it_ended(each);
+  }
+
+  /// A rank that had ended before the relay saw it: how is known only if it said so.
+  void say_that_it_ended(const JobMember& rank) {
+    say_rank(rank);
+    SeenEnd end{.rank = rank.facts.rank, .pid = rank.facts.pid, .said = rank.facts.end};
+    if (end.said) {
+      end.time_s = end.said->time;
+      end.seen_ns = end.time_s * 1'000'000'000;
+    }
+    ended(rank, std::move(end));
   }
 
   void watch_folder(const std::string& folder, uint32_t events) {
@@ -118,13 +135,15 @@ class Relay {
     say_rank(rank);
   }
 
-  void say_rank(const JobMember& rank) { write(RankSeen{.facts = rank.facts, .socket = rank.socket}); }
+  void say_rank(const JobMember& rank) {
+    seen_.insert(rank.facts.pid);
+    write(RankSeen{.facts = rank.facts, .socket = rank.socket});
+  }
 
   void ended(const JobMember& rank, SeenEnd end) {
     ranks_.erase(rank.facts.pid);
     inspect::Remains left;
-    if (end.said && end.said->how == "threw")
-      add_left_dumps(rank.folder(), end.rank, rank.facts.world_size, left);
+    if (end.said && end.said->how == "threw") add_left_dumps(rank.folder(), end.rank, rank.facts.world_size, left);
     if (auto log = read_rank_log(rank.folder(), end.rank, end.pid)) left.evidence.push_back(std::move(*log));
     write(RankGone{.end = std::move(end), .evidence = std::move(left.evidence), .unread = std::move(left.unread)});
   }
@@ -133,6 +152,7 @@ class Relay {
     std::string bytes;
     const Reading found = read_some(STDIN_FILENO, bytes);
     assembler_.append(bytes);
+    asked_at_ = EventLoop::Clock::now();
     while (auto message = assembler_.next())
       std::visit([this](auto&& each) { take(std::forward<decltype(each)>(each)); },
                  protocol::decode_variant<ToRelay>(message->header));
@@ -162,9 +182,8 @@ class Relay {
 
   void take(JudgedElsewhere&& judged) {
     if (!is_of_job(judged.folder)) return;
-    const json mine = {{"pid", ::getpid()},
-                       {"start_time", dist::process_start_time(::getpid()).value_or(0)},
-                       {"host", judged.host}};
+    const json mine = {
+        {"pid", ::getpid()}, {"start_time", dist::process_start_time(::getpid()).value_or(0)}, {"host", judged.host}};
     write_file(judged.folder + "/judge.json", mine);
     // Ranks leave their dumps where somebody watches them.
     if (!fs::exists(judged.folder + "/job.json")) {
@@ -176,7 +195,8 @@ class Relay {
 
   void take(JudgesVerdict&& verdict) {
     if (is_of_job(verdict.folder))
-      write_file(verdict.folder + "/verdict.json", {{"exit_code", verdict.exit_code}, {"ends", verdict.ends}});
+      write_file(verdict.folder + "/verdict.json",
+                 {{"exit_code", verdict.exit_code}, {"ends", verdict.ends}, {"host", verdict.host}});
   }
 
   /// Nothing is written elsewhere, whatever arrives.
@@ -205,9 +225,11 @@ class Relay {
   Descriptor new_files_;  // inotify
   RankWatch watch_;
   std::map<int64_t, JobMember> ranks_;  // that run, by pid
+  std::set<int64_t> seen_;  // pids
   protocol::MessageAssembler assembler_;
   std::list<std::future<void>> askers_;
   std::set<std::string> reported_, judged_, made_;  // folders; made_: whose job.json is written here
+  EventLoop::Clock::time_point asked_at_ = EventLoop::Clock::now();
   bool is_over_ = false;
 };
 
