@@ -114,6 +114,7 @@ class Slurm:
         hosts.hub.run("slurmctld")
         for host in hosts:
             host.run("slurmd")
+        hosts.hub.run("srun", f"-N{len(names)}", "true")  # waits until slurmctld knows all of them
 
 
 class OpenMpi:
