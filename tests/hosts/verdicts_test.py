@@ -114,7 +114,8 @@ class Verdicts(unittest.TestCase):
         self.run_by_hand("mismatch")
         self.assert_one_verdict("rank 3 called all_reduce float32 [2, 2]",
                                 line_of("dist.all_reduce(torch.ones(2, 2))"),
-                                "ranks 0-2 called broadcast float32 [4, 3]", line_of("dist.broadcast("), "node2", code=4)
+                                "ranks 0-2 called broadcast float32 [4, 3]", line_of("dist.broadcast("), "node2",
+                                code=4)
 
     @to_come
     def test_a_rank_that_is_killed(self):
