@@ -111,6 +111,7 @@ class Host:
             command = ("nsenter", "--time=/proc/1/ns/time", *command)
         process = self.call(subprocess.Popen, [str(each) for each in command], cwd=cwd or self.hosts.folder,
                             env={**self.environment(), **(env or {})}, **more)
+        process.host = self
         self.started.append(process)
         return process
 

@@ -88,7 +88,8 @@ class Sshd:
                 assert line, f"sshd of {name} did not start: {said}"
                 said += line
 
-    def command(self, name, *command):
+    @staticmethod
+    def command(name, *command):
         return ["ssh", name, shlex.join(map(str, command))]
 
 
@@ -121,7 +122,11 @@ class OpenMpi:
     """mpirun from any host, over ssh."""
     programs = ("mpirun", *Sshd.programs)
 
-    def command(self, hosts, each, *command):
+    def __init__(self, hosts):
+        """Needs an Sshd on the hosts, and nothing else."""
+
+    @staticmethod
+    def command(hosts, each, *command):
         """`each` ranks on each host."""
         network = f"{hosts.hub.address.rpartition('.')[0]}.0/24"
         slots = ",".join(f"{host.name}:{each}" for host in hosts)

@@ -19,7 +19,8 @@ class Launchers(unittest.TestCase):
         missing = launchers.missing(cls.hosts, *launchers.Slurm.programs, *launchers.OpenMpi.programs)
         if missing:
             raise unittest.SkipTest(missing)
-        cls.sshd, cls.slurm, cls.mpi = launchers.Sshd(cls.hosts), launchers.Slurm(cls.hosts), launchers.OpenMpi()
+        for each in (launchers.Sshd, launchers.Slurm, launchers.OpenMpi):
+            each(cls.hosts)
 
     def assert_two_on_each(self, said):
         self.assertEqual(sorted(said.split("\n")[:-1]), ["node1 0", "node1 1", "node2 2", "node2 3"])
@@ -27,7 +28,7 @@ class Launchers(unittest.TestCase):
     def test_ssh_between_all_hosts(self):
         for client in self.hosts.by_name.values():
             for host in self.hosts:
-                ssh = self.sshd.command(host.name, "sh", "-c", "hostname; cat")
+                ssh = launchers.Sshd.command(host.name, "sh", "-c", "hostname; cat")
                 self.assertEqual(client.run(*ssh, input="as it is"), f"{host.name}\nas it is")
 
     def test_slurm(self):
@@ -44,7 +45,7 @@ class Launchers(unittest.TestCase):
         self.assertEqual(job.returncode, 0)
 
     def test_open_mpi(self):
-        mpirun = self.mpi.command(self.hosts, 2, sys.executable, "-c", SAYS, "OMPI_COMM_WORLD_RANK")
+        mpirun = launchers.OpenMpi.command(self.hosts, 2, sys.executable, "-c", SAYS, "OMPI_COMM_WORLD_RANK")
         for host in (self.hosts.hub, self.hosts["node1"]):
             self.assert_two_on_each(host.run(*mpirun))
 
