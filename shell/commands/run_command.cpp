@@ -81,7 +81,7 @@ struct OfJobs {
 void choose_hosts(const OfJobs& given, JobOptions& options) {
   options.remote_program = given.remote_program.empty() ? find_program("lockstep") : given.remote_program;
   if (!given.hosts.empty()) {
-    options.hosts = ssh_hosts(given.hosts);
+    options.hosts = hosts_of(given.hosts);
     return;
   }
   const auto place = slurm_place();

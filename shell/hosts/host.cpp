@@ -45,6 +45,21 @@ std::vector<std::string> lines_of(const std::string& program, std::vector<std::s
   return lines;
 }
 
+/// Throws UsageError.
+template <typename MakeHost>
+std::vector<Host> named_hosts(const std::string& list, const MakeHost& make) {
+  std::vector<Host> hosts;
+  std::istringstream names(list);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name.empty() || name.front() == '-')
+      throw UsageError(fmt::format("'{}' names no hosts: give them as node1,node2 or user@node1", list));
+    if (std::ranges::any_of(hosts, [&](const Host& each) { return each.name == name; }))
+      throw UsageError(fmt::format("the host {} is named twice", name));
+    hosts.push_back(make(name));
+  }
+  return hosts;
+}
+
 }  // namespace
 
 std::string quoted_for_shell(const std::string& text) {
@@ -62,19 +77,25 @@ std::vector<std::string> Host::starting(const std::string& program, const std::v
 }
 
 std::vector<Host> ssh_hosts(const std::string& list) {
-  std::vector<Host> hosts;
-  std::istringstream names(list);
-  for (std::string name; std::getline(names, name, ',');) {
-    if (name.empty() || name.front() == '-')
-      throw UsageError(fmt::format("'{}' names no hosts: give them as node1,node2 or user@node1", list));
-    if (std::ranges::any_of(hosts, [&](const Host& each) { return each.name == name; }))
-      throw UsageError(fmt::format("the host {} is named twice", name));
-    // Without BatchMode ssh would ask for a password on the terminal, which is the job's.
-    hosts.push_back({.name = name,
-                     .command = {"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", name, "exec"},
-                     .has_shell = true});
-  }
-  return hosts;
+  // Without BatchMode ssh would ask for a password on the terminal, which is the job's.
+  return named_hosts(list, [](const std::string& name) {
+    return Host{.name = name,
+                .command = {"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", name, "exec"},
+                .has_shell = true};
+  });
+}
+
+std::vector<Host> kubectl_hosts(const std::string& list) {
+  return named_hosts(list, [](const std::string& name) {
+    return Host{.name = name, .command = {"kubectl", "exec", "-i", name, "--"}};
+  });
+}
+
+std::vector<Host> hosts_of(const std::string& text) {
+  constexpr std::string_view kSlurm = "slurm:", kKubectl = "kubectl:";
+  if (text.empty()) return {};
+  if (text.starts_with(kSlurm)) return slurm_hosts(text.substr(kSlurm.size()));
+  return text.starts_with(kKubectl) ? kubectl_hosts(text.substr(kKubectl.size())) : ssh_hosts(text);
 }
 
 std::vector<Host> slurm_hosts(const std::string& job) {

@@ -25,6 +25,12 @@ std::vector<Host> ssh_hosts(const std::string& list);
 /// the job, or it does not run.
 std::vector<Host> slurm_hosts(const std::string& job);
 
+/// Pods of the current namespace, by kubectl exec. Throws UsageError as ssh_hosts() does.
+std::vector<Host> kubectl_hosts(const std::string& list);
+
+/// Returns the machines of "node1,node2" (ssh), "slurm:JOB" or "kubectl:POD,POD"; none of an empty text.
+std::vector<Host> hosts_of(const std::string& text);
+
 /// Where this process is in a job of Slurm.
 struct SlurmPlace {
   std::string job;

@@ -36,6 +36,8 @@ class RankProxy {
                        std::chrono::milliseconds limit) = 0;
   /// Waits for the answers until `end`. Every rank that was asked has one.
   virtual std::map<int, AgentAnswer> receive(int64_t number, Clock::time_point end) = 0;
+  /// The path there of a socket through which a rank comes to the hub of this process.
+  virtual std::string hub_path() const = 0;
   /// Turns times of that machine's clock into those of this one's.
   virtual void to_local_time(inspect::Evidence& evidence) const = 0;
 };

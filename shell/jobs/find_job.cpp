@@ -42,17 +42,39 @@ bool is_named(const Job& job, const std::string& name) {
   return false;
 }
 
+bool is_of_job(const JobMember& rank, const Job& job) {
+  return std::ranges::any_of(job.ranks, [&](const JobMember& each) {
+    const protocol::JobRank &one = each.facts, &other = rank.facts;
+    return (!one.run.empty() && one.run == other.run) || (!one.watch.empty() && one.watch == other.watch);
+  });
+}
+
 }  // namespace
 
-Job find_job(const std::string& name) {
+void add_ranks_elsewhere(const std::vector<JobMember>& ranks, std::vector<Job>& jobs) {
+  for (const JobMember& rank : ranks) {
+    auto job = std::ranges::find_if(jobs, [&](const Job& each) { return is_of_job(rank, each); });
+    if (job == jobs.end()) {
+      const std::string folder = std::filesystem::path(rank.folder()).filename();
+      jobs.push_back({.id = folder.substr(folder.find('-') + 1), .folders = {}, .ranks = {}});
+      job = jobs.end() - 1;
+    }
+    job->ranks.push_back(rank);
+    std::ranges::sort(job->ranks, {}, [](const JobMember& each) { return each.facts.rank; });
+  }
+}
+
+Job find_job(const std::string& name, const JobHosts* hosts) {
   clean_jobs(protocol::runtime_directories());
   clean_prompts(protocol::runtime_directories());
   std::vector<Job> jobs = read_jobs(protocol::runtime_directories());
+  if (hosts) add_ranks_elsewhere(hosts->ranks(), jobs);
   std::erase_if(jobs, [](const Job& job) { return job.is_session || job.live_ranks().empty(); });
   if (jobs.empty())
     throw UsageError(
-        "no Python job of yours that can be attached to runs on this machine: a job can once its ranks have called a "
-        "function of the package lockstep, or if `lockstep run -- …` has started it (docs/python.md)");
+        fmt::format("no Python job of yours that can be attached to runs on {}: a job can once its ranks have called a "
+                    "function of the package lockstep, or if `lockstep run -- …` has started it (docs/python.md)",
+                    hosts ? "these hosts" : "this machine"));
   if (name.empty()) {
     if (jobs.size() == 1) return jobs.front();
     throw UsageError("several jobs run; name one: lockstep attach JOB" + list_of(jobs));

@@ -18,6 +18,7 @@
 namespace lockstep::shell {
 namespace {
 
+using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -31,12 +32,19 @@ constexpr milliseconds kDeathIsKnown{200};
 
 }  // namespace
 
-JobGroup::JobGroup(EventLoop& loop, Job job, int world_size, SessionDirectory& directory, Listener listener)
+JobGroup::JobGroup(EventLoop& loop, Job job, int world_size, std::unique_ptr<JobHosts> hosts,
+                   SessionDirectory& directory, Listener listener)
     : RankGroup(loop, directory.hub_endpoint(), world_size, std::move(listener)),
       job_(std::move(job)),
+      hosts_(std::move(hosts)),
       members_(static_cast<size_t>(world_size)),
       announcement_(loop) {
   watch_folders();
+  if (hosts_) {
+    hosts_->connect_to(hub_path());
+    hosts_->changed = [this] { look_for_ranks(); };
+    hosts_->ended = [this](const JobMember& member, const SeenEnd& end) { ended_elsewhere(member, end); };
+  }
   look_for_ranks();
 }
 
@@ -60,34 +68,54 @@ void JobGroup::watch_folders() {
 void JobGroup::adopt(int number, pid_t pid) {
   Descriptor& process = members_[static_cast<size_t>(number)].process;
   process = open_process(pid);
+  members_[static_cast<size_t>(number)].is_known = static_cast<bool>(process);
   if (process) watch_process(number, pid, process.get());
 }
 
 uint64_t JobGroup::start_time_of(int number) const { return dist::process_start_time(rank(number).pid).value_or(0); }
 
 void JobGroup::look_for_ranks() {
+  // Its ranks elsewhere stay until others are known.
+  std::vector<Job> found = {job_};
+  std::erase_if(found.front().ranks, [&](const JobMember& each) { return !each.proxy || hosts_; });
   for (Job& each : read_jobs(protocol::runtime_directories()))
-    if (each.id == job_.id) job_ = std::move(each);
+    if (each.id == job_.id) found.front() = std::move(each);
+  if (found.front().ranks.empty()) found.front().ranks = job_.ranks;
+  if (hosts_) add_ranks_elsewhere(hosts_->ranks(), found);
+  job_ = std::move(found.front());
   for (const JobMember& member : job_.ranks) {
     const int number = member.facts.rank;
     if (!member.is_alive || number >= world_size()) continue;
-    Descriptor& process = members_[static_cast<size_t>(number)].process;
-    if (process) continue;
+    Member& known = members_[static_cast<size_t>(number)];
+    if (known.is_known) continue;
     const auto pid = static_cast<pid_t>(member.facts.pid);
-    process = open_process(pid);
-    if (!process) continue;
-    watch_process(number, pid, process.get());
+    if (!member.proxy) known.process = open_process(pid);
+    known.is_known = member.proxy || known.process;
+    if (!known.is_known) continue;
+    at(number).info.host = member.facts.host;
+    if (member.proxy)
+      at(number).info.pid = pid;
+    else
+      watch_process(number, pid, known.process.get());
     if (invite(number)) expected_.insert(number);
   }
+}
+
+void JobGroup::ended_elsewhere(const JobMember& member, const SeenEnd& end) {
+  const int number = member.facts.rank;
+  if (number >= world_size() || rank(number).pid != member.facts.pid) return;
+  members_[static_cast<size_t>(number)].end = end;
+  process_ended(number);
 }
 
 bool JobGroup::invite(int number) {
   const JobMember* member = job_.rank(number);
   if (members_[static_cast<size_t>(number)].left_alone || !member) return false;
   try {
-    const auto answer = ask_agent(
-        member->socket, {{"request", "serve"}, {"hub", hub_path()}, {"identity", hub_.expect(number)}}, kAgentLimit);
-    return answer.contains("stopped") && !answer["stopped"].is_null();
+    const json request = {{"request", "serve"}, {"hub", hub_path_of(*member)}, {"identity", hub_.expect(number)}};
+    const AgentAnswer answer = ask_ranks({*member}, request, kAgentLimit).at(number);
+    if (!answer.error.empty()) throw AgentError(answer.error);
+    return answer.body.contains("stopped") && !answer.body["stopped"].is_null();
   } catch (const AgentError& error) {
     if (!at(number).end) listener_.warning(fmt::format("rank {} can't be asked to come: {}", number, error.what()));
     return false;
@@ -145,7 +173,8 @@ void JobGroup::disconnected(int number) {
 
 void JobGroup::await_death(int number) {
   at(number).burial.set_after(kDeathIsKnown, [this, number] {
-    if (is_ending(rank(number).pid))
+    const JobMember* const member = job_.rank(number);
+    if (!(member && member->proxy) && is_ending(rank(number).pid))
       await_death(number);
     else
       bury(number);
@@ -154,11 +183,14 @@ void JobGroup::await_death(int number) {
 
 /// Asked as soon as the process has ended, before its parent asks.
 std::optional<RankGroup::End> JobGroup::take_end(int number) {
+  const JobMember* const member = job_.rank(number);
+  if (member && member->proxy && !members_[static_cast<size_t>(number)].end) return std::nullopt;
   const SeenEnd end = end_of(number);
   return End{end.words(), end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0};
 }
 
 SeenEnd JobGroup::end_of(int number) const {
+  if (const auto& end = members_[static_cast<size_t>(number)].end) return *end;
   SeenEnd end{.rank = number, .wait_status = wait_status_of_zombie(rank(number).pid)};
   for (const std::string& folder : job_.folders)
     if (const Job job = read_job(folder); const JobMember* member = job.rank(number))
@@ -300,7 +332,9 @@ void JobGroup::kill(int number) {
 }
 
 void JobGroup::begin_shutdown() {
-  ask_ranks(members(away()), {{"request", "take_back"}, {"hub", hub_path()}}, kLeaveLimit);
+  std::map<std::string, std::vector<JobMember>> by_path;
+  for (const JobMember& each : members(away())) by_path[hub_path_of(each)].push_back(each);
+  for (const auto& [path, ranks] : by_path) ask_ranks(ranks, {{"request", "take_back"}, {"hub", path}}, kLeaveLimit);
 }
 
 }  // namespace lockstep::shell

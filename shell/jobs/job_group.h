@@ -11,6 +11,7 @@
 
 #include "protocol/descriptor.h"
 #include "shell/jobs/job_folder.h"
+#include "shell/jobs/job_hosts.h"
 #include "shell/jobs/rank_ends.h"
 #include "shell/processes/rank_group.h"
 #include "shell/processes/session_directory.h"
@@ -19,9 +20,9 @@ namespace lockstep::shell {
 
 class JobGroup : public RankGroup {
  public:
-  /// Asks the ranks that live to connect. Throws StartError.
-  JobGroup(EventLoop& loop, Job job, SessionDirectory& directory, Listener listener)
-      : JobGroup(loop, job, job.world_size(), directory, std::move(listener)) {}
+  /// Asks the ranks that live to connect. `hosts`: other machines that have some, or null. Throws StartError.
+  JobGroup(EventLoop& loop, Job job, std::unique_ptr<JobHosts> hosts, SessionDirectory& directory, Listener listener)
+      : JobGroup(loop, job, job.world_size(), std::move(hosts), directory, std::move(listener)) {}
   ~JobGroup() override;
 
   /// Serves until the ranks that have stopped are connected.
@@ -50,11 +51,13 @@ class JobGroup : public RankGroup {
   void resume(const RankSet& ranks) { let_go(ranks); }
 
  protected:
-  JobGroup(EventLoop& loop, Job job, int world_size, SessionDirectory& directory, Listener listener);
+  JobGroup(EventLoop& loop, Job job, int world_size, std::unique_ptr<JobHosts> hosts, SessionDirectory& directory,
+           Listener listener);
 
   /// The rank has this process, which comes without being asked.
   void adopt(int rank, pid_t pid);
   uint64_t start_time_of(int rank) const;
+  std::string hub_path_of(const JobMember& rank) const { return rank.proxy ? rank.proxy->hub_path() : hub_path(); }
   std::string hub_path() const { return endpoint_.substr(std::string("ipc://").size()); }
   std::optional<End> take_end(int rank) override;
   void disconnected(int rank) override;
@@ -62,7 +65,9 @@ class JobGroup : public RankGroup {
  private:
   /// What this group knows of a rank besides what all groups do.
   struct Member {
-    Descriptor process;  // a pidfd; none: it has no agent yet
+    Descriptor process;  // a pidfd; none: it has no agent yet, or runs on another machine
+    bool is_known = false;
+    std::optional<SeenEnd> end;  // of one on another machine
     bool left_alone = false;  // the user has given it up: it is not asked again
   };
   void buried(int rank, State before) override;
@@ -81,7 +86,10 @@ class JobGroup : public RankGroup {
   void await_death(int rank);
   SeenEnd end_of(int rank) const;
 
+  void ended_elsewhere(const JobMember& member, const SeenEnd& end);
+
   Job job_;
+  const std::unique_ptr<JobHosts> hosts_;
   Descriptor new_files_;  // inotify, on the job's folders
   std::vector<Member> members_;  // by rank
   RankSet expected_;  // have stopped and not connected yet

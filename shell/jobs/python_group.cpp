@@ -102,7 +102,7 @@ std::string find_interpreter(const std::string& named) {
 
 PythonGroup::PythonGroup(EventLoop& loop, const SessionPlan& plan, const SessionOptions& options,
                          std::unique_ptr<JobFolder> folder, SessionDirectory& directory, Listener listener)
-    : JobGroup(loop, folder->read(), plan.world_size, directory, std::move(listener)),
+    : JobGroup(loop, folder->read(), plan.world_size, /*hosts=*/nullptr, directory, std::move(listener)),
       folder_(std::move(folder)),
       interpreters_(interpreters(*options.python)),
       report_(make_pipe()),

@@ -118,6 +118,7 @@ int64_t realtime_ns() {
 bool SeenEnd::is_clean() const { return !has_raised(*this) && (wait_status ? *wait_status == 0 : said.has_value()); }
 
 std::string SeenEnd::words() const {
+  if (!lost.empty()) return lost;
   if (has_raised(*this)) return "raised " + said->type;
   if (!wait_status) return said ? "has finished" : "has ended without an exception: it was killed, or called os._exit";
   if (WIFSIGNALED(*wait_status)) {

@@ -40,6 +40,7 @@ struct SeenEnd {
   bool after_failure = false;  // another rank had failed, or the launcher was to end: it ends the others
   bool unseen = false;  // it had ended before it could be watched, and its launcher says how
   int64_t time_s = 0;
+  std::string lost;  // why the process can't be seen any more, which may run; empty: it has ended
   int64_t seen_ns = 0;  // CLOCK_REALTIME when the process was seen to have ended; 0: it was not seen
 
   /// False for a rank that has said nothing and whose parent has taken its wait status: by os._exit(0), or killed.

@@ -45,12 +45,22 @@ struct JudgesVerdict {
   bool ends = false;
 };
 
+// ---- both ways
+
+/// Bytes of a connection that a rank has made to the relay's socket: frame 0. None: it has ended. The relay numbers
+/// connections, and its first message of each has no bytes yet but says so.
+struct Piece {
+  int64_t connection = 0;
+  bool opens = false;
+};
+
 // ---- from the relay
 
 struct RelayHello {
   std::string version;  // of Lockstep
   std::string host;
   std::string machine;  // dist::machine_identity()
+  std::string hub;  // the path of the socket at which ranks there come to the hub of this process; empty: there is none
 };
 /// A rank of this user runs there, or says something else of itself than before.
 struct RankSeen {
@@ -81,14 +91,15 @@ LOCKSTEP_MESSAGE("ask", Ask, number, pids, request, limit_ms)
 LOCKSTEP_MESSAGE("ping", Ping, number)
 LOCKSTEP_MESSAGE("judged_elsewhere", JudgedElsewhere, folder, host)
 LOCKSTEP_MESSAGE("verdict", JudgesVerdict, folder, host, exit_code, ends)
-LOCKSTEP_MESSAGE("hello", RelayHello, version, host, machine)
+LOCKSTEP_MESSAGE("piece", Piece, connection, opens)
+LOCKSTEP_MESSAGE("hello", RelayHello, version, host, machine, hub)
 LOCKSTEP_MESSAGE("rank", RankSeen, facts, socket)
 LOCKSTEP_MESSAGE("gone", RankGone, end, evidence, unread)
 LOCKSTEP_MESSAGE("report", LauncherReport, folder, ends)
 LOCKSTEP_MESSAGE("answer", AskAnswer, number, answers)
 LOCKSTEP_MESSAGE("pong", Pong, number, time_ns)
 
-using ToRelay = std::variant<Ask, Ping, JudgedElsewhere, JudgesVerdict>;
-using FromRelay = std::variant<RelayHello, RankSeen, RankGone, LauncherReport, AskAnswer, Pong>;
+using ToRelay = std::variant<Ask, Ping, JudgedElsewhere, JudgesVerdict, Piece>;
+using FromRelay = std::variant<RelayHello, RankSeen, RankGone, LauncherReport, AskAnswer, Pong, Piece>;
 
 }  // namespace lockstep::shell

@@ -1,6 +1,9 @@
 #include "shell/jobs/remote_host.h"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -37,7 +40,12 @@ std::shared_ptr<RemoteHost> RemoteHost::start(EventLoop& loop, const Host& host,
 }
 
 RemoteHost::RemoteHost(EventLoop& loop, std::string name, Listener listener)
-    : loop_(loop), name_(std::move(name)), listener_(std::move(listener)), next_ping_(loop) {}
+    : loop_(loop),
+      name_(std::move(name)),
+      listener_(std::move(listener)),
+      tunnels_(loop,
+               [this](int64_t number, std::string bytes) { write(Piece{.connection = number}, {std::move(bytes)}); }),
+      next_ping_(loop) {}
 
 void RemoteHost::start(const Host& host, const std::string& program) {
   Pipe to = make_pipe(), from = make_pipe();
@@ -85,10 +93,10 @@ void RemoteHost::say_verdict(const std::string& folder, int exit_code, bool ends
   write(JudgesVerdict{.folder = folder, .host = this_host(), .exit_code = exit_code, .ends = ends});
 }
 
-void RemoteHost::write(const ToRelay& message) {
+void RemoteHost::write(const ToRelay& message, std::vector<std::string> frames) {
   if (!to_) return;
   const bool waits = !outgoing_.empty();
-  outgoing_ += protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = {}});
+  outgoing_ += protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = std::move(frames)});
   if (!waits) write_more();
 }
 
@@ -134,6 +142,10 @@ void RemoteHost::read() {
         if (trip < shortest_trip_) clock_offset_ns_ = pong->time_ns - middle;
         shortest_trip_ = std::min(shortest_trip_, trip);
       }
+      if (const auto* piece = std::get_if<Piece>(&decoded)) {
+        carry(*piece, message->frames.empty() ? "" : message->frames.front());
+        continue;
+      }
       messages_.push_back(std::move(decoded));
     }
   } catch (const Error& error) {
@@ -144,6 +156,21 @@ void RemoteHost::read() {
     hang_up(fmt::format("its relay ended{}", end ? fmt::format(" ({} {})", launcher_, end->str()) : ""));
   }
   if (!messages_.empty()) set_event(has_messages_.get());
+}
+
+void RemoteHost::carry(const Piece& piece, const std::string& bytes) {
+  if (!piece.opens) {
+    tunnels_.deliver(piece.connection, bytes);
+    return;
+  }
+  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::copy_n(hub_.data(), std::min(hub_.size(), sizeof address.sun_path - 1), address.sun_path);
+  if (hub_.empty() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    write(Piece{.connection = piece.connection}, {""});
+  else
+    tunnels_.open(piece.connection, std::move(socket));
 }
 
 void RemoteHost::hang_up(std::string why) {
@@ -180,7 +207,8 @@ void RemoteHost::take(FromRelay&& message) {
     }
     hello_ = std::move(*hello);
   }
-  if (state_ != State::heard && hello_) {
+  // The relay tells of the ranks that it has found before it answers for the first time.
+  if (hello_ && (state_ == State::silent || (state_ == State::starting && std::holds_alternative<Pong>(message)))) {
     state_ = State::heard;
     listener_.changed(*this);
   }

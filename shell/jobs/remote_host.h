@@ -16,6 +16,7 @@
 #include "protocol/descriptor.h"
 #include "protocol/pipe_channel.h"
 #include "shell/hosts/host.h"
+#include "shell/hosts/tunnels.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/rank_ends.h"
 #include "shell/jobs/relay_messages.h"
@@ -57,6 +58,9 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   void judge(const std::string& folder);
   void say_verdict(const std::string& folder, int exit_code, bool ends);
 
+  /// Connections that ranks make to the relay go on to the hub of this path.
+  void connect_to(const std::string& hub) { hub_ = hub; }
+  std::string hub_path() const override { return hello_ ? hello_->hub : ""; }
   int64_t send(const std::vector<JobMember>& ranks, const nlohmann::json& request,
                std::chrono::milliseconds limit) override;
   std::map<int, AgentAnswer> receive(int64_t number, Clock::time_point end) override;
@@ -65,7 +69,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
  private:
   RemoteHost(EventLoop& loop, std::string name, Listener listener);
   void start(const Host& host, const std::string& program);
-  void write(const ToRelay& message);
+  void write(const ToRelay& message, std::vector<std::string> frames = {});
+  void carry(const Piece& piece, const std::string& bytes);
   void write_more();
   /// Reads what has arrived. Answers are kept, all else is taken later, by the loop.
   void read();
@@ -99,6 +104,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   };
   std::map<int64_t, Asked> asked_;
   int64_t next_number_ = 1;
+  std::string hub_;
+  Tunnels tunnels_;
   Deadline next_ping_;
   Clock::time_point heard_at_, pinged_at_;
   int64_t ping_ = 0, pinged_ns_ = 0;  // the ping that is under way

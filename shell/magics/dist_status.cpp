@@ -108,7 +108,7 @@ CellOutcome dist_status(MagicCall& call) {
       known_state = RankState::dead;
     else if (status.contains("state"))
       known_state = status["state"].get<RankState>();
-    const std::string state(known_state ? to_string(*known_state) : "no answer");
+    const std::string state(known.away ? "away" : known_state ? to_string(*known_state) : "no answer");
     const bool in_cell = known_state == RankState::running || known_state == RankState::waiting;
     std::string cell = "-";
     if (in_cell) cell = fmt::format("{} since {}", known.cell, duration_text(status.value("since_s", 0.0) * 1000));

@@ -37,7 +37,10 @@ struct SessionOptions {
   MakeObjectSource objects;  // where objects come from; none: lockstep-compiler
   /// The ranks are Python: of this interpreter, a path or a name in PATH; empty: of the environment.
   std::optional<std::string> python;
-  std::optional<std::string> job;  // the id of a Python job to attach to, instead of starting ranks
+  std::optional<std::string>
+      job;  // the id of a Python job to attach to, instead of starting ranks; empty: the only one
+  std::string hosts;  // other machines that may have ranks of the job: "node1,node2", "slurm:1234", "kubectl:pod1,pod2"
+  std::string remote_program;  // the path of lockstep there
   bool ends_at_continue =
       false;  // the prompt of `lockstep run -- LAUNCHER…`: continue gives the terminal back to the job
   bool has_python_ranks() const { return job || python; }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <sys/inotify.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +23,7 @@
 #include "protocol/pipe_channel.h"
 #include "protocol/runtime_folder.h"
 #include "protocol/version.h"
+#include "shell/hosts/tunnels.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/jobs/job_logs.h"
 #include "shell/jobs/job_picture.h"
@@ -58,13 +61,17 @@ class Relay {
       : watch_(loop_, all_ranks,
                {.came = [this](const JobMember& rank) { came(rank); },
                 .changed = [this](const JobMember& rank) { say_rank(rank); },
-                .ended = [this](const JobMember& rank, SeenEnd end) { ended(rank, std::move(end)); }}) {}
+                .ended = [this](const JobMember& rank, SeenEnd end) { ended(rank, std::move(end)); }}),
+        tunnels_(loop_, [this](int64_t number, std::string bytes) {
+          write(Piece{.connection = number}, {std::move(bytes)});
+        }) {}
 
   int run() {
     write_all(STDOUT_FILENO, kRelayGreeting);
     char host[256] = {};
     ::gethostname(host, sizeof host - 1);
-    write(RelayHello{.version = kVersion, .host = host, .machine = dist::machine_identity()});
+    listen();
+    write(RelayHello{.version = kVersion, .host = host, .machine = dist::machine_identity(), .hub = hub_});
     new_files_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     loop_.watch(STDIN_FILENO, [this] { read(); });
     if (new_files_)
@@ -80,12 +87,14 @@ class Relay {
       is_over_ = EventLoop::Clock::now() >= asked_at_ + kLonely;
     askers_.clear();  // which waits for them
     for (const std::string& folder : judged_) leave(folder);
+    if (!hub_.empty()) ::unlink(hub_.c_str());
     return 0;
   }
 
  private:
-  void write(const FromRelay& message) {
-    const std::string bytes = protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = {}});
+  void write(const FromRelay& message, std::vector<std::string> frames = {}) {
+    const std::string bytes =
+        protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = std::move(frames)});
     const std::lock_guard lock(output_);
     write_all(STDOUT_FILENO, bytes);  // the input ends, too, where nobody reads
   }
@@ -153,10 +162,39 @@ class Relay {
     const Reading found = read_some(STDIN_FILENO, bytes);
     assembler_.append(bytes);
     asked_at_ = EventLoop::Clock::now();
-    while (auto message = assembler_.next())
-      std::visit([this](auto&& each) { take(std::forward<decltype(each)>(each)); },
-                 protocol::decode_variant<ToRelay>(message->header));
+    while (auto message = assembler_.next()) {
+      auto decoded = protocol::decode_variant<ToRelay>(message->header);
+      if (const auto* piece = std::get_if<Piece>(&decoded))
+        tunnels_.deliver(piece->connection, message->frames.empty() ? "" : message->frames.front());
+      else
+        std::visit([this](auto&& each) { take(std::forward<decltype(each)>(each)); }, std::move(decoded));
+    }
     is_over_ = found == Reading::end || found == Reading::failed;
+  }
+
+  void take(Piece&&) {}  // has bytes, and is taken where they are
+
+  /// Ranks come to the hub of the shell through this socket. They are processes of this user: the folder is private.
+  void listen() {
+    const std::string path = fmt::format("{}/relay-{}.sock", protocol::runtime_directory(), ::getpid());
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) return;
+    std::ranges::copy(path, address.sun_path);
+    ::unlink(path.c_str());  // of a process that had this number
+    listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::listen(listener_.get(), SOMAXCONN) != 0)
+      return;
+    hub_ = path;
+    loop_.watch(listener_.get(), [this] {
+      while (true) {
+        Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        if (!socket) return;
+        write(Piece{.connection = ++connections_, .opens = true});
+        tunnels_.open(connections_, std::move(socket));
+      }
+    });
   }
 
   /// On a thread of its own: a rank may take as long as the limit, and others are asked meanwhile.
@@ -227,6 +265,10 @@ class Relay {
   std::map<int64_t, JobMember> ranks_;  // that run, by pid
   std::set<int64_t> seen_;  // pids
   protocol::MessageAssembler assembler_;
+  Tunnels tunnels_;
+  Descriptor listener_;
+  std::string hub_;  // its path
+  int64_t connections_ = 0;
   std::list<std::future<void>> askers_;
   std::set<std::string> reported_, judged_, made_;  // folders; made_: whose job.json is written here
   EventLoop::Clock::time_point asked_at_ = EventLoop::Clock::now();

@@ -1,10 +1,12 @@
 #include "shell/session/session_core.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <set>
 
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
@@ -184,7 +186,38 @@ RankSet SessionCore::live_target() const {
 
 RankSet SessionCore::parse_ranks(std::string_view spec) {
   start();
-  return parse_rank_set(spec, world_size());
+  return parse_rank_set(with_ranks_of_hosts(spec), world_size());
+}
+
+/// Puts the ranks of a host in place of "@node1" and "host:node1".
+std::string SessionCore::with_ranks_of_hosts(std::string_view spec) const {
+  std::string result;
+  for (size_t at = 0; at <= spec.size();) {
+    const size_t end = std::min(spec.find(',', at), spec.size());
+    std::string_view part = spec.substr(at, end - at);
+    at = end + 1;
+    const bool takes_away = part.starts_with('^');
+    const std::string_view word = part.substr(takes_away ? 1 : 0);
+    const size_t prefix = word.starts_with('@') ? 1 : word.starts_with("host:") ? 5 : 0;
+    if (!result.empty()) result += ',';
+    if (prefix == 0) {
+      result += part;
+      continue;
+    }
+    std::set<std::string> hosts;
+    std::string ranks;
+    for (int rank = 0; rank < world_size(); ++rank) {
+      const std::string& host = state_->workers->rank(rank).host;
+      hosts.insert(host);
+      if (host == word.substr(prefix))
+        ranks += fmt::format("{}{}{}", ranks.empty() ? "" : ",", takes_away ? "^" : "", rank);
+    }
+    if (ranks.empty())
+      throw UsageError(
+          fmt::format("no rank is on host '{}': the ranks are on {}", word.substr(prefix), fmt::join(hosts, ", ")));
+    result += ranks;
+  }
+  return result;
 }
 
 int64_t SessionCore::next_cell() const { return state_->last_number + 1; }
@@ -357,7 +390,8 @@ RankDescription SessionCore::describe_rank(int rank) const {
   result.host = info.host;
   result.device = info.device;
   result.threads = info.threads;
-  result.dead = !live_ranks().contains(rank);
+  result.away = state_->job && state_->job->away().contains(rank);
+  result.dead = !result.away && !live_ranks().contains(rank);
   result.cell = state_->runner->cell_of(rank);
   result.waits_in = state_->runner->wait_of(rank);
   return result;

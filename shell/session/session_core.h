@@ -44,6 +44,7 @@ struct SessionSettings {
 
 /// A rank, as %dist_status shows it.
 struct RankDescription {
+  bool away = false;  // of a job: it goes on with its program
   bool dead = false;
   int64_t pid = 0;
   std::string host, device;
@@ -172,6 +173,7 @@ class SessionCore {
   SessionSettings settings_;
 
  private:
+  std::string with_ranks_of_hosts(std::string_view spec) const;
   void check_ranks(const RankSet& ranks) const;
   int64_t take_number();
   void note_result(const CodeResult& result);

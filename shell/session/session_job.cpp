@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "protocol/error.h"
+#include "shell/hosts/host.h"
 #include "shell/jobs/find_job.h"
 #include "shell/jobs/python_group.h"
 #include "shell/processes/compiler_service.h"
@@ -31,13 +32,18 @@ SessionEvent SessionCore::open_job() {
   auto objects = std::make_unique<JobObjects>();
   s.job_objects = objects.get();
   s.compiler = std::move(objects);
-  auto job = std::make_unique<JobGroup>(s.loop, find_job(*options_.job), *s.directory,
-                                        s.listener([this](const std::string& text) { message(text); }));
+  const auto warn = [this](const std::string& text) { message(text); };
+  std::unique_ptr<JobHosts> hosts;
+  if (!options_.hosts.empty())
+    hosts = std::make_unique<JobHosts>(s.loop, hosts_of(options_.hosts), options_.remote_program, warn);
+  Job found = find_job(*options_.job, hosts.get());
+  const std::string id = found.id;
+  auto job = std::make_unique<JobGroup>(s.loop, std::move(found), std::move(hosts), *s.directory, s.listener(warn));
   s.job = job.get();
   s.workers = std::move(job);
   s.workers->wait_connected();
   SessionEvent event;
-  event.backend = "Python job " + *options_.job;
+  event.backend = "Python job " + id;
   event.is_python = event.is_job = true;
   if (const RankSet live = live_ranks(); !live.empty())
     event.versions["libtorch"] = s.workers->rank(live.ranks().front()).hello.versions.libtorch;

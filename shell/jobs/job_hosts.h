@@ -1,0 +1,39 @@
+// The machines besides this one on which ranks of a job that is attached to may run, each seen through its relay.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shell/hosts/host.h"
+#include "shell/jobs/remote_host.h"
+
+namespace lockstep::shell {
+
+class JobHosts {
+ public:
+  /// Starts the relays and waits until each answers, 15 s at most. Throws StartError where none does, and tells
+  /// `warning` of those that do not.
+  JobHosts(EventLoop& loop, const std::vector<Host>& hosts, const std::string& program,
+           std::function<void(const std::string&)> warning);
+
+  /// The ranks of this user there that run, of any job.
+  std::vector<JobMember> ranks() const;
+
+  /// A rank has come, or says something else of itself.
+  std::function<void()> changed;
+  /// The process of a rank has ended.
+  std::function<void(const JobMember&, const SeenEnd&)> ended;
+
+  /// Connections that ranks make to their relays go on to the hub of this path.
+  void connect_to(const std::string& hub);
+
+ private:
+  void on_change(const RemoteHost& host);
+
+  std::function<void(const std::string&)> warning_;
+  std::map<std::pair<const RankProxy*, int64_t>, JobMember> ranks_;  // by process
+  std::vector<std::shared_ptr<RemoteHost>> hosts_;
+};
+
+}  // namespace lockstep::shell

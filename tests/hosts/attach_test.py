@@ -1,0 +1,116 @@
+"""`lockstep attach` to a job with two ranks on each of two hosts: one prompt over all of them."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import hosts as module
+import launchers
+from hosts import BUILD, Hosts
+
+PYTHON_TESTS = pathlib.Path(__file__).resolve().parents[1] / "python"
+ATTACH = [str(BUILD / "bin" / "lockstep"), "attach"]
+JOB = """
+import os, socket, sys
+import lockstep
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+lockstep.attach()
+weights = torch.full((3,), float(rank))
+print("ready", flush=True)
+sys.stdin.readline()
+if rank == 3 and "hang" in sys.argv:
+    import time
+    time.sleep(1000)  # the culprit
+if "hang" in sys.argv:
+    dist.all_reduce(torch.ones(2))
+lockstep.breakpoint()
+dist.barrier()
+print("rank", rank, "is done")
+"""
+VARIABLES = {"NNODES": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "29500",
+             "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+
+
+class Attach(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = cls.enterClassContext(Hosts("node1", "node2"))
+        if missing := launchers.missing(cls.hosts, *launchers.Sshd.programs):
+            raise unittest.SkipTest(missing)
+        launchers.Sshd(cls.hosts)
+        cls.script = cls.hosts.folder / "train.py"
+        cls.script.write_text(JOB)
+
+    def start(self, *arguments):
+        """The ranks, once each has a group."""
+        ranks = [self.hosts[f"node{1 + rank // 2}"].start(
+            sys.executable, self.script, *arguments, env={**VARIABLES, "RANK": str(rank), "LOCAL_RANK": str(rank % 2)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(4)]
+        self.addCleanup(lambda: [(each.kill(), each.communicate()) for each in ranks if each.poll() is None])
+        for each in ranks:
+            said = [each.stdout.readline()]
+            while said[-1] != "ready\n":
+                self.assertTrue(said[-1], f"a rank did not start: {''.join(said)}")
+                said.append(each.stdout.readline())
+        for each in ranks:
+            each.stdin.write("\n")
+            each.stdin.flush()
+        return ranks
+
+    def attach(self, host, cells, *options, code=0):
+        """Runs the cells at the prompt of the job, and returns what is shown."""
+        file = self.hosts.folder / "cells.py"
+        file.write_text("# %%\n" + "\n# %%\n".join(cells) + "\n")
+        process = self.hosts[host].start(*ATTACH, *options, "--run", file, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                         stderr=subprocess.STDOUT, text=True)
+        output, _ = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, code, output)
+        return output
+
+    def test_cells_on_all_ranks(self):
+        ranks = self.start()
+        output = self.attach("hub", ["import socket\n(rank, socket.gethostname(), weights.sum().item())",
+                                     "%%rank 2\nrank * 10",
+                                     "weights.fill_(7.0)\nNone",
+                                     "%verify weights",
+                                     "%dist_status"], "--hosts", "node1,node2")
+        for rank, host in enumerate(("node1", "node1", "node2", "node2")):
+            self.assertIn(f"= ({rank}, '{host}', {3.0 * rank})", output)
+        self.assertIn("2   = 20\n", output)
+        self.assertIn("weights: equal on ranks 0-3", output)
+        self.assertEqual([each.communicate()[0].splitlines()[-1] for each in ranks],
+                         [f"rank {rank} is done" for rank in range(4)])
+
+    def test_a_job_that_hangs(self):
+        ranks = self.start("hang")
+        output = self.attach("node1", ["%hang", "%stack", "%collectives", "%dist_status", "%abort", "1 + 1"],
+                             "--hosts", "node2", code=2)
+        self.assertIn("ranks 0-2 wait in all_reduce #1 of default_pg float32 [2]", output)
+        self.assertIn("which rank 3 has not called; rank 3 sleeps", output)
+        self.assertRegex(output, r"\nrank 3\n  Python\n    .*/train.py, line \d+, in <module>\n")
+        self.assertRegex(output, r"default_pg +1 .*all_reduce \[2\] float32  scheduled  -\n")
+        self.assertRegex(output, r"\n3     away   \d+ +node2 ")
+        self.assertIn("%abort --yes ends the connections of all process groups of ranks 0-3", output)
+        self.assertIn("rank 0 counts no training steps", output, "the last cell can't run")
+
+    def test_a_rank_that_dies_elsewhere(self):
+        self.start()
+        output = self.attach("hub", ["%%rank @node2\nrank", "%%rank host:node2,^2\nimport os; os.kill(os.getpid(), 9)",
+                                     "%%rank @node3\nrank", "rank"], "--keep-going", "--hosts", "node1,node2", code=5)
+        self.assertIn("2   = 2\n3   = 3\n", output)
+        self.assertIn("rank 3: SIGKILL in cell 2\n    was killed by SIGKILL\n", output)
+        self.assertIn("no rank is on host 'node3': the ranks are on node1, node2", output)
+        self.assertIn("0   = 0\n1   = 1\n2   = 2\n", output)
+
+
+if __name__ == "__main__":
+    if reason := module.missing():
+        print(reason)
+        sys.exit(77)
+    unittest.main(argv=sys.argv)
