@@ -103,6 +103,20 @@ def _watch_from_init_process_group() -> None:
     module.init_process_group = dist.init_process_group = init_process_group
 
 
+def _job_folder() -> str:
+    """The folder that LOCKSTEP_JOB names. Where that is on another machine, the one of its name that the ranks have made
+    here."""
+    named = os.environ["LOCKSTEP_JOB"]
+    if os.path.isdir(named):
+        return named
+    import glob
+
+    name = os.path.basename(named)
+    runtime = os.path.join(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "lockstep", name)
+    made = [runtime, *glob.glob(f"/tmp/lockstep-{os.getuid()}-*/{name}")]
+    return next(each for each in made if os.path.isdir(each) and os.stat(each).st_uid == os.getuid())
+
+
 def _report_failures() -> None:
     """In torchrun: of the ranks that failed first it alone knows how they ended, once it has asked for that. Its report
     is left in the job's folder (protocol/job.h)."""
@@ -117,7 +131,7 @@ def _report_failures() -> None:
         try:
             report = [{"rank": int(rank), "pid": each.pid, "exitcode": each.exitcode, "time": each.timestamp}
                       for rank, each in failures.items()]
-            path = os.path.join(os.environ["LOCKSTEP_JOB"], "launcher.json")
+            path = os.path.join(_job_folder(), "launcher.json")
             with open(f"{path}.new", "w") as file:
                 json.dump(report, file)
             os.replace(f"{path}.new", path)

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -84,6 +86,15 @@ void choose_hosts(const OfJobs& given, JobOptions& options) {
     options.hosts = hosts_of(given.hosts);
     return;
   }
+  const std::string launcher = std::filesystem::path(options.launcher.front()).filename();
+  if (launcher == "mpirun" || launcher == "mpiexec") {
+    options.hosts = mpi_hosts(options.launcher);
+    if (!options.hosts.empty()) return;
+  }
+  if (launcher == "srun" && !std::getenv("SLURM_JOB_ID"))
+    write_message(
+        "srun makes a job of its own here, and its machines are not known, so that ranks there are not seen: run this "
+        "within salloc or sbatch, or run lockstep within srun");
   const auto place = slurm_place();
   if (!place) return;
   options.is_judged_elsewhere = place->task > 0;

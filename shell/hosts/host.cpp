@@ -2,14 +2,17 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <set>
 #include <sstream>
 
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
@@ -62,6 +65,11 @@ std::vector<Host> named_hosts(const std::string& list, const MakeHost& make) {
 
 }  // namespace
 
+std::string this_host() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
 std::string quoted_for_shell(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
@@ -106,8 +114,29 @@ std::vector<Host> slurm_hosts(const std::string& job) {
     // Without --unbuffered Slurm keeps what has no end of line.
     hosts.push_back({.name = name,
                      .command = {"srun", "--quiet", "--unbuffered", "--overlap", "--jobid=" + job, "--nodes=1",
-                                 "--ntasks=1", "--nodelist=" + name, "--cpu-bind=none", "--mem=0"}});
+                                 "--ntasks=1", "--nodelist=" + name, "--mem=0"}});
   return hosts;
+}
+
+std::vector<Host> mpi_hosts(const std::vector<std::string>& launcher) {
+  std::string list;
+  for (size_t i = 1; i + 1 < launcher.size(); ++i) {
+    const std::string& option = launcher[i];
+    if (option == "-H" || option == "-host" || option == "--host") {
+      list += "," + launcher[i + 1];
+    } else if (option == "-hostfile" || option == "--hostfile" || option == "-machinefile" ||
+               option == "--machinefile") {
+      std::istringstream file(protocol::read_file(launcher[i + 1]).value_or(""));
+      for (std::string line; std::getline(file, line);) list += "," + line.substr(0, line.find_first_of(" \t#"));
+    }
+  }
+  std::set<std::string> names;
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');)
+    if (const std::string name = word.substr(0, word.find(':'));
+        !name.empty() && name != "localhost" && name != this_host())
+      names.insert(name);
+  return names.empty() ? std::vector<Host>() : ssh_hosts(fmt::format("{}", fmt::join(names, ",")));
 }
 
 // The script of sbatch has SLURM_PROCID 0, and no step.

@@ -28,6 +28,9 @@ std::vector<Host> slurm_hosts(const std::string& job);
 /// Pods of the current namespace, by kubectl exec. Throws UsageError as ssh_hosts() does.
 std::vector<Host> kubectl_hosts(const std::string& list);
 
+/// The machines that the command line of mpirun names (-H, --hostfile), without this one, by ssh, which mpirun uses as well.
+std::vector<Host> mpi_hosts(const std::vector<std::string>& launcher);
+
 /// Returns the machines of "node1,node2" (ssh), "slurm:JOB" or "kubectl:POD,POD"; none of an empty text.
 std::vector<Host> hosts_of(const std::string& text);
 
@@ -39,6 +42,9 @@ struct SlurmPlace {
 };
 /// Returns nothing outside of Slurm, and in a job of one machine.
 std::optional<SlurmPlace> slurm_place();
+
+/// The name of this machine; empty where it has none.
+std::string this_host();
 
 /// Returns the text as a POSIX shell reads it as one word.
 std::string quoted_for_shell(const std::string& text);

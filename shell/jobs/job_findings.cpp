@@ -44,7 +44,7 @@ JobFindings::JobFindings(const std::string& named, const std::string& folder) : 
   } else if (const char* variable = std::getenv("LOCKSTEP_FINDINGS"); variable && *variable) {
     path_ = variable;
   } else {
-    path_ = folder + "/findings";
+    path_ = findings_file(folder);
   }
   std::error_code error;
   const auto size = fs::file_size(path_, error);
@@ -68,11 +68,13 @@ void JobFindings::report(const std::vector<Finding>& findings, double seconds) c
     write_message(fmt::format("--findings {}: {}", named_, std::strerror(errno)));
 }
 
-int JobFindings::faults_of_inspectors() const {
+std::string findings_file(const std::string& folder) { return folder + "/findings"; }
+
+int faults_of_inspectors_in(const std::string& path, int64_t begin) {
   std::error_code error;
-  if (!fs::is_regular_file(path_, error)) return 0;  // reading a pipe or a terminal could wait for ever
-  std::ifstream file(path_);
-  file.seekg(begin_);
+  if (!fs::is_regular_file(path, error)) return 0;  // reading a pipe or a terminal could wait for ever
+  std::ifstream file(path);
+  file.seekg(begin);
   int faults = 0;
   for (std::string line; std::getline(file, line);)
     if (is_fault_of_inspector(line)) ++faults;

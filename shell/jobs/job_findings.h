@@ -10,6 +10,13 @@
 
 namespace lockstep::shell {
 
+/// Counts the faults of inspectors in a file of findings, from a byte on. Returns 0 where it can't be read again: a pipe, a
+/// terminal.
+int faults_of_inspectors_in(const std::string& path, int64_t begin = 0);
+
+/// The file of the ranks of a job without --findings and LOCKSTEP_FINDINGS.
+std::string findings_file(const std::string& folder);
+
 class JobFindings {
  public:
   /// `named` is the file of --findings, which is made if there is none; empty: the ranks have that of
@@ -21,8 +28,8 @@ class JobFindings {
 
   /// Draws findings on standard error, and adds them to the file. `seconds` count from the job's start.
   void report(const std::vector<Finding>& findings, double seconds) const;
-  /// Returns how many faults inspectors have added. 0 where the file can't be read again: a pipe, a terminal.
-  int faults_of_inspectors() const;
+  /// Returns how many faults inspectors have added.
+  int faults_of_inspectors() const { return faults_of_inspectors_in(path_, begin_); }
 
  private:
   std::string named_, path_;

@@ -173,6 +173,7 @@ void JobRun::on_rank(const JobMember& rank) {
   if (ends_.contains(rank.facts.rank) || is_watched(rank.facts.rank)) begin_attempt();
   progressed_at_ = EventLoop::Clock::now();
   host_of_[rank.facts.rank] = rank.facts.host;
+  is_of_this_machine_alone_ = rank.facts.local_world_size == rank.facts.world_size;
   watched_.emplace(process_of(rank), rank);
   if (rank.facts.run.empty() || !runs_.insert(rank.facts.run).second) return;
   for (auto& [process, each] : std::exchange(unclaimed_, {})) {
@@ -208,6 +209,7 @@ RemoteHost::Listener JobRun::listener_of_host() {
   return {.seen = [this](const JobMember& rank) { on_remote_rank(rank); },
           .ended = [this](const JobMember& rank, SeenEnd end,
                           const inspect::Remains& left) { on_remote_end(rank, std::move(end), left); },
+          .faults = [this](const std::string& folder, int count) { faults_elsewhere_[folder] = count; },
           .report = [this](const std::string& folder, const std::vector<SeenEnd>& ends) { reports_[folder] = ends; },
           .changed = [this](const RemoteHost& host) { on_host_change(host); }};
 }
@@ -503,6 +505,17 @@ bool JobRun::take_verdict() {
   return true;
 }
 
+void JobRun::say_that_others_are_elsewhere() const {
+  if (!options_.hosts.empty() || host_of_.empty() || static_cast<int>(host_of_.size()) >= world_size_) return;
+  RankSet others = RankSet::all(world_size_);
+  for (const auto& [rank, host] : host_of_) others.erase(rank);
+  if (is_of_this_machine_alone_) return;
+  write_message(
+      fmt::format("{} {} not seen here. Where they run on other machines, --hosts names these, and the verdict "
+                  "is one over all (docs/clusters.md)",
+                  others.words(), others.size() == 1 ? "was" : "were"));
+}
+
 void JobRun::say_verdict(bool ends) {
   for (const auto& [host, folder] : folders_elsewhere_) host->say_verdict(folder, exit_code_, ends);
 }
@@ -552,6 +565,7 @@ void JobRun::conclude(const ProcessEnd& end) {
     if (std::ranges::none_of(findings, inspect::is_fault))
       std::erase_if(findings, [](const Finding& each) { return each.verdict == Verdict::ok; });
     report(findings);
+    say_that_others_are_elsewhere();
     if (failed) {
       const std::string advice = ever_ranks_ ? "" : fmt::format(". No rank could be watched. {}", kWhoIsWatched);
       write_message(fmt::format("{} {}{}", options_.launcher.front(), end.str(), advice));
@@ -559,7 +573,9 @@ void JobRun::conclude(const ProcessEnd& end) {
   }
   report_last_output();
   if (exit_code_ == 0) report_straggler();
-  if (exit_code_ == 0 && findings_->faults_of_inspectors() > 0) exit_code_ = kExitFailed;
+  const auto has_found = [this](const auto& each) { return faults_elsewhere_.contains(each.second); };
+  if (exit_code_ == 0 && (findings_->faults_of_inspectors() > 0 || std::ranges::any_of(folders_elsewhere_, has_found)))
+    exit_code_ = kExitFailed;
   say_verdict(/*ends=*/false);
 }
 

@@ -95,6 +95,8 @@ class JobRun {
   /// Waits for the verdict of the judge. False where the judge has gone without.
   bool take_verdict();
   void say_verdict(bool ends);
+  /// Where ranks were not seen: how they are.
+  void say_that_others_are_elsewhere() const;
   void take_signals();
   void on_interrupt(int number);
   bool is_watched(int rank) const;
@@ -135,6 +137,7 @@ class JobRun {
   std::set<std::string> runs_;  // what launchers call the job (JobRank::run)
   std::map<int, std::string> host_of_;  // by rank
   std::map<std::string, std::vector<SeenEnd>> reports_;  // of launchers elsewhere, by folder
+  std::map<std::string, int> faults_elsewhere_;  // that inspectors have found there, by folder
   std::set<std::pair<RemoteHost*, std::string>> folders_elsewhere_;  // of the job, on their machines
   std::map<int, SeenEnd> ends_;
   std::map<int, inspect::Remains> left_;  // by ranks of other machines that have ended
@@ -150,6 +153,7 @@ class JobRun {
   bool warned_ = false;  // of a stall that is not proven, since the last progress
   bool ever_ranks_ = false;
   int world_size_ = 0;
+  bool is_of_this_machine_alone_ = false;  // the launcher says so
   int interrupted_ = 0;  // the signal
   int exit_code_ = 0;
 };

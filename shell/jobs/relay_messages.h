@@ -72,6 +72,7 @@ struct RankGone {
   SeenEnd end;
   std::vector<inspect::Evidence> evidence;
   std::vector<std::string> unread;
+  int faults = 0;  // of inspectors, that ranks of its job have found there so far
 };
 /// What a launcher there reports of the ranks that it has started, of the job that has this folder.
 struct LauncherReport {
@@ -94,7 +95,7 @@ LOCKSTEP_MESSAGE("verdict", JudgesVerdict, folder, host, exit_code, ends)
 LOCKSTEP_MESSAGE("piece", Piece, connection, opens)
 LOCKSTEP_MESSAGE("hello", RelayHello, version, host, machine, hub)
 LOCKSTEP_MESSAGE("rank", RankSeen, facts, socket)
-LOCKSTEP_MESSAGE("gone", RankGone, end, evidence, unread)
+LOCKSTEP_MESSAGE("gone", RankGone, end, evidence, unread, faults)
 LOCKSTEP_MESSAGE("report", LauncherReport, folder, ends)
 LOCKSTEP_MESSAGE("answer", AskAnswer, number, answers)
 LOCKSTEP_MESSAGE("pong", Pong, number, time_ns)

@@ -24,12 +24,6 @@ constexpr auto kSilentAfter = 10s;  // said then
 constexpr auto kLostAfter = 60s;
 constexpr size_t kLongestPreface = 1 << 16;
 
-std::string this_host() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 }  // namespace
 
 std::shared_ptr<RemoteHost> RemoteHost::start(EventLoop& loop, const Host& host, const std::string& program,
@@ -226,6 +220,7 @@ void RemoteHost::take(FromRelay&& message) {
     inspect::Remains left;
     left.evidence = std::move(gone->evidence);
     left.unread = std::move(gone->unread);
+    if (gone->faults > 0) listener_.faults(one.folder(), gone->faults);
     listener_.ended(one, std::move(gone->end), left);
   } else if (auto* report = std::get_if<LauncherReport>(&message)) {
     for (SeenEnd& each : report->ends) move_times(each);

@@ -33,6 +33,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
     std::function<void(const JobMember&)> seen;
     /// The process of a rank has ended. `left` is what it has left.
     std::function<void(const JobMember&, SeenEnd, const inspect::Remains& left)> ended;
+    /// So many faults have inspectors found in ranks of the job that has this folder there.
+    std::function<void(const std::string& folder, int count)> faults;
     /// What a launcher there reports.
     std::function<void(const std::string& folder, const std::vector<SeenEnd>&)> report;
     /// The relay has begun to answer, or has become silent, or is lost.

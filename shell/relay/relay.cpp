@@ -23,7 +23,9 @@
 #include "protocol/pipe_channel.h"
 #include "protocol/runtime_folder.h"
 #include "protocol/version.h"
+#include "shell/hosts/host.h"
 #include "shell/hosts/tunnels.h"
+#include "shell/jobs/job_findings.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/jobs/job_logs.h"
 #include "shell/jobs/job_picture.h"
@@ -68,10 +70,8 @@ class Relay {
 
   int run() {
     write_all(STDOUT_FILENO, kRelayGreeting);
-    char host[256] = {};
-    ::gethostname(host, sizeof host - 1);
     listen();
-    write(RelayHello{.version = kVersion, .host = host, .machine = dist::machine_identity(), .hub = hub_});
+    write(RelayHello{.version = kVersion, .host = this_host(), .machine = dist::machine_identity(), .hub = hub_});
     new_files_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     loop_.watch(STDIN_FILENO, [this] { read(); });
     if (new_files_)
@@ -154,7 +154,10 @@ class Relay {
     inspect::Remains left;
     if (end.said && end.said->how == "threw") add_left_dumps(rank.folder(), end.rank, rank.facts.world_size, left);
     if (auto log = read_rank_log(rank.folder(), end.rank, end.pid)) left.evidence.push_back(std::move(*log));
-    write(RankGone{.end = std::move(end), .evidence = std::move(left.evidence), .unread = std::move(left.unread)});
+    write(RankGone{.end = std::move(end),
+                   .evidence = std::move(left.evidence),
+                   .unread = std::move(left.unread),
+                   .faults = faults_of_inspectors_in(findings_file(rank.folder()))});
   }
 
   void read() {
