@@ -193,6 +193,14 @@ JobFolder::JobFolder(const std::vector<std::string>& launcher, bool is_session) 
   }
 }
 
+void JobFolder::report_end(int rank, int64_t pid, int exit_code, int64_t time_s) const {
+  const json end = {{"rank", rank}, {"pid", pid}, {"exitcode", exit_code}, {"time", time_s}};
+  try {
+    protocol::write_at_once(protocol::launcher_report(path_), json::array({end}).dump());
+  } catch (const Error&) {  // a full disk: the judge says that it does not know how the rank ended
+  }
+}
+
 std::optional<std::string> JobFolder::judge() const {
   const json relay = read_object(path_ + "/judge.json");
   try {

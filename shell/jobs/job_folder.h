@@ -57,6 +57,8 @@ class JobFolder {
 
   const std::string& path() const { return path_; }
   Job read() const { return read_job(path_); }
+  /// Writes the launcher's report (protocol/job.h) for one rank. `exit_code` is that of Python's subprocess: -9 for SIGKILL.
+  void report_end(int rank, int64_t pid, int exit_code, int64_t time_s) const;
   /// The machine on which the job is judged; nothing where its relay does not run, or this machine judges.
   std::optional<std::string> judge() const;
   struct Verdict {

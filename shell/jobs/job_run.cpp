@@ -35,7 +35,8 @@ using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kEarlyPictureLimit = 1s,
                                     kLastWordsLimit = 500ms;
-constexpr std::chrono::milliseconds kLastEndsLimit = 3s, kVerdictLimit = 60s, kRelaysLimit = 15s, kJudgeLimit = 15s;
+constexpr std::chrono::milliseconds kLastEndsLimit = 3s, kVerdictLimit = 60s, kRelaysLimit = 15s, kJudgeLimit = 15s,
+                                    kReportLimit = 1s;
 constexpr size_t kMostHosts = 6;  // that a message names
 constexpr double kUnprovenNote = 60;  // seconds without progress after which a job without a limit is looked at
 
@@ -173,6 +174,7 @@ void JobRun::on_rank(const JobMember& rank) {
   if (ends_.contains(rank.facts.rank) || is_watched(rank.facts.rank)) begin_attempt();
   progressed_at_ = EventLoop::Clock::now();
   host_of_[rank.facts.rank] = rank.facts.host;
+  folder_of_[rank.facts.rank] = rank.folder();
   is_of_this_machine_alone_ = rank.facts.local_world_size == rank.facts.world_size;
   watched_.emplace(process_of(rank), rank);
   if (rank.facts.run.empty() || !runs_.insert(rank.facts.run).second) return;
@@ -534,19 +536,25 @@ bool JobRun::has_failure() const {
   return std::ranges::any_of(ends_, [](const auto& each) { return each.second.is_known() && !each.second.is_clean(); });
 }
 
-void JobRun::take_launcher_report(const std::vector<SeenEnd>& failures) {
+void JobRun::take_launcher_report(const std::string& folder, const std::vector<SeenEnd>& failures) {
   if (failures.empty()) return;
-  std::set<std::string> hosts;  // it reports ranks of one
-  for (const SeenEnd& each : failures)
-    if (const auto known = host_of_.find(each.rank); known != host_of_.end()) hosts.insert(known->second);
   for (auto& [rank, end] : ends_)
-    if (hosts.contains(host_of_[rank])) end.after_failure = true;
+    if (folder_of_[rank] == folder) end.after_failure = true;
   for (const SeenEnd& each : failures) {
     const auto [known, is_new] = ends_.try_emplace(each.rank, each);
     if (is_new) known->second.unseen = true;
     if (known->second.pid != each.pid) continue;
     known->second.after_failure = each.after_failure;
     if (!known->second.wait_status) known->second.wait_status = each.wait_status;
+  }
+}
+
+void JobRun::take_end_of_launcher(const ProcessEnd& end) {
+  for (auto& [rank, seen] : ends_) {
+    if (seen.pid != launcher_->pid() || left_.contains(rank) || seen.wait_status) continue;
+    seen.wait_status = end.signal != 0 ? end.signal : W_EXITCODE(end.code, 0);
+    if (!seen.is_clean() && (options_.is_judged_elsewhere || judge_elsewhere()))
+      folder_->report_end(rank, seen.pid, end.signal != 0 ? -end.signal : end.code, seen.time_s);
   }
 }
 
@@ -558,8 +566,13 @@ void JobRun::conclude(const ProcessEnd& end) {
   if (!failed_ && !judge_elsewhere())
     loop_.run_until([&] { return failed_ || std::ranges::none_of(watched_, is_elsewhere); },
                     EventLoop::Clock::now() + kLastEndsLimit);
-  take_launcher_report(read_launcher_report(folder_->path()));
-  for (const auto& [host, folder] : folders_elsewhere_) take_launcher_report(reports_[folder]);
+  take_end_of_launcher(end);
+  const auto is_told_later = [this](const auto& each) { return !each.second.is_known() && left_.contains(each.first); };
+  if (!judge_elsewhere())
+    loop_.run_until([&] { return std::ranges::none_of(ends_, is_told_later) || !reports_.empty(); },
+                    EventLoop::Clock::now() + kReportLimit);
+  take_launcher_report(folder_->path(), read_launcher_report(folder_->path()));
+  for (const auto& [folder, failures] : reports_) take_launcher_report(folder, failures);
   if ((failed || has_failure() || judge_elsewhere() || folder_->verdict()) && take_verdict()) {
     report_last_output();
     if (exit_code_ == 0 && failed) exit_code_ = kExitFailed;

@@ -108,7 +108,10 @@ class JobRun {
   /// Reports for a job that has succeeded the rank that the others waited for, if there is one.
   void report_straggler();
   /// Takes ends that only the launcher of a machine knows; and those that it has brought about are no failures.
-  void take_launcher_report(const std::vector<SeenEnd>& failures);
+  void take_launcher_report(const std::string& folder, const std::vector<SeenEnd>& failures);
+  /// The launcher may be a rank itself: its parent, which this process is, takes its wait status. A judge elsewhere is
+  /// told of it as by a launcher.
+  void take_end_of_launcher(const ProcessEnd& end);
   bool has_failure() const;
   bool is_anyone_waiting() const;
 
@@ -135,7 +138,7 @@ class JobRun {
   };
   std::map<Process, Unclaimed> unclaimed_;  // ranks elsewhere of which it is not known that they belong to the job
   std::set<std::string> runs_;  // what launchers call the job (JobRank::run)
-  std::map<int, std::string> host_of_;  // by rank
+  std::map<int, std::string> host_of_, folder_of_;  // by rank
   std::map<std::string, std::vector<SeenEnd>> reports_;  // of launchers elsewhere, by folder
   std::map<std::string, int> faults_elsewhere_;  // that inspectors have found there, by folder
   std::set<std::pair<RemoteHost*, std::string>> folders_elsewhere_;  // of the job, on their machines

@@ -138,7 +138,6 @@ class ByLaunchers(OnTwoHosts):
         self.assert_one_verdict("ranks 0-2 wait in all_reduce #4", "rank 3", "node", "sleeps",
                                 line_of("time.sleep(FOREVER)  # the culprit"), code=4)
 
-    @unittest.expectedFailure  # how a rank has ended, only the `lockstep run` that has started it knows
     def test_lockstep_run_for_each_task_of_slurm(self):
         rank = one_rank("killed", "$SLURM_PROCID", "$SLURM_LOCALID")
         self.run_job(("hub", ["srun", "-N2", "--ntasks-per-node=2", *RUN, "--", *rank]))
