@@ -60,7 +60,7 @@ def check_plan(bundle, environment):
             check(" -n 8 --backend cpu:gloo,cuda:nccl" in " ".join(each.command), f"{name}: {each.command}")
     shared = {name for name, each in steps_with(bundle, 1).items()
               if name.startswith("device.nccl_on_one_gpu.") and not each.skip}
-    check({f"device.nccl_on_one_gpu.{each}" for each in ("abort-in-one-of-two-groups", "hang_jobs")} <= shared,
+    check({f"device.nccl_on_one_gpu.{each}" for each in ("abort-in-one-of-two-groups", "hang_jobs", "look_jobs")} <= shared,
           f"ranks that share one GPU run {shared}")
     for program in (bundle / "device_tests").glob("*"):
         sanitized = [each for name, each in steps.items() if name.endswith(f"check.{program.name}")]

@@ -380,6 +380,10 @@ def make_steps(found, scratch):
     steps.append(Step("device.nccl_on_one_gpu.hang_jobs", "device",
                       [found["python"] or "python3", os.path.join(HERE, "hang_jobs.py"), lockstep, "cuda:0", "nccl"], 600,
                       skip=no_plugin or found["no_python"]))
+    py_spy = [each for each in [shutil.which("py-spy")] if each]
+    steps.append(Step("device.nccl_on_one_gpu.look_jobs", "device",
+                      [found["python"] or "python3", os.path.join(HERE, "look_jobs.py"), lockstep, "cuda:0", "nccl",
+                       *py_spy], 600, skip=no_plugin or found["no_python"]))
     for name in names:
         # The ranks share the first GPU; Gloo moves CUDA tensors through the host.
         ranks = max(USUAL_RANKS, FEWEST_RANKS.get(name, USUAL_RANKS))
