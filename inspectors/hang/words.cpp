@@ -25,7 +25,9 @@ std::string said_of(const std::string& sentence, size_t count) {
   for (const auto& [one, more] :
        {std::pair{"is", "are"}, std::pair{"has", "have"}, std::pair{"does", "do"}, std::pair{"was", "were"}})
     if (verb == one) return more + sentence.substr(end);
-  return verb.ends_with('s') ? verb.substr(0, verb.size() - 1) + sentence.substr(end) : sentence;
+  std::string rest = sentence.substr(end);
+  if (rest.starts_with(" for its ")) rest.replace(0, std::string_view(" for its ").size(), " for their ");
+  return verb.ends_with('s') ? verb.substr(0, verb.size() - 1) + rest : sentence;
 }
 
 std::string call_words(const RankWait& wait) {

@@ -1,57 +1,18 @@
 #include "python/agent/program_lines.h"
 
-#include <dlfcn.h>
 #include <dwarf.h>
-#include <elfutils/libdwfl.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <utility>
 
+#include "protocol/libdw.h"
 #include "worker/process/demangle.h"
 
 namespace lockstep::agent {
 namespace {
 
-struct Libdw {
-  void* const library = ::dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
-  decltype(&::dwfl_begin) begin = find<decltype(&::dwfl_begin)>("dwfl_begin");
-  decltype(&::dwfl_end) end = find<decltype(&::dwfl_end)>("dwfl_end");
-  decltype(&::dwfl_linux_proc_report) report = find<decltype(&::dwfl_linux_proc_report)>("dwfl_linux_proc_report");
-  decltype(&::dwfl_linux_proc_find_elf) find_elf =
-      find<decltype(&::dwfl_linux_proc_find_elf)>("dwfl_linux_proc_find_elf");
-  decltype(&::dwfl_report_end) report_end = find<decltype(&::dwfl_report_end)>("dwfl_report_end");
-  decltype(&::dwfl_addrmodule) module_of = find<decltype(&::dwfl_addrmodule)>("dwfl_addrmodule");
-  decltype(&::dwfl_module_addrname) name_of = find<decltype(&::dwfl_module_addrname)>("dwfl_module_addrname");
-  decltype(&::dwfl_module_nextcu) next_unit = find<decltype(&::dwfl_module_nextcu)>("dwfl_module_nextcu");
-  decltype(&::dwarf_haspc) has_address = find<decltype(&::dwarf_haspc)>("dwarf_haspc");
-  decltype(&::dwarf_getsrc_die) source_of = find<decltype(&::dwarf_getsrc_die)>("dwarf_getsrc_die");
-  decltype(&::dwarf_getscopes) scopes_of = find<decltype(&::dwarf_getscopes)>("dwarf_getscopes");
-  decltype(&::dwarf_tag) tag_of = find<decltype(&::dwarf_tag)>("dwarf_tag");
-  decltype(&::dwarf_attr) attribute_of = find<decltype(&::dwarf_attr)>("dwarf_attr");
-  decltype(&::dwarf_formudata) number_of = find<decltype(&::dwarf_formudata)>("dwarf_formudata");
-  decltype(&::dwarf_getsrcfiles) files_of = find<decltype(&::dwarf_getsrcfiles)>("dwarf_getsrcfiles");
-  decltype(&::dwarf_filesrc) name_of_file = find<decltype(&::dwarf_filesrc)>("dwarf_filesrc");
-  decltype(&::dwarf_linesrc) file_of = find<decltype(&::dwarf_linesrc)>("dwarf_linesrc");
-  decltype(&::dwarf_lineno) line_of = find<decltype(&::dwarf_lineno)>("dwarf_lineno");
-
-  explicit operator bool() const {
-    return begin && end && report && find_elf && report_end && module_of && name_of && next_unit && has_address &&
-           source_of && scopes_of && tag_of && attribute_of && number_of && files_of && name_of_file && file_of &&
-           line_of;
-  }
-
- private:
-  template <typename Function>
-  Function find(const char* name) const {
-    return library ? reinterpret_cast<Function>(::dlsym(library, name)) : nullptr;
-  }
-};
-
-/// Files of their own with debug information are not looked for: that may ask a server.
-int no_debug_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*, GElf_Word, char**) {
-  return -1;
-}
+using protocol::Libdw;
 
 /// Whether the file is the compiler's or LibTorch's.
 bool is_library(const std::string& file) {
@@ -101,11 +62,11 @@ void find_line(const Libdw& libdw, Dwfl_Module* module, uintptr_t address, Progr
 std::vector<ProgramLine> program_lines(const std::vector<uintptr_t>& addresses) {
   std::vector<ProgramLine> lines(addresses.size());
   if (addresses.empty()) return lines;
-  static const Libdw libdw;
+  const Libdw& libdw = protocol::libdw();
   if (!libdw) return lines;
   Dwfl_Callbacks callbacks = {};
   callbacks.find_elf = libdw.find_elf;
-  callbacks.find_debuginfo = no_debug_file;
+  callbacks.find_debuginfo = protocol::no_debug_file;
   Dwfl* const process = libdw.begin(&callbacks);
   if (!process) return lines;
   if (libdw.report(process, ::getpid()) == 0 && libdw.report_end(process, nullptr, nullptr) == 0) {

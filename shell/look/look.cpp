@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <ratio>
 #include <thread>
 #include <utility>
 
@@ -65,6 +66,19 @@ Answer from_text(const std::string& text) {
   return answer;
 }
 
+/// Returns the state of a thread that this look has stopped, once it waits again as it did: what it has run for that is
+/// no movement of its own.
+ThreadState settled(int64_t pid, const ThreadState& before) {
+  constexpr milliseconds kPatience{100}, kPoll{1};  // no event tells when a thread of another process sleeps
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    const auto now = thread_state(pid, pid);
+    if (!now) return before;
+    if (now->state == before.state || std::chrono::steady_clock::now() >= deadline) return *now;
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
 Answer look_at_process(int64_t pid, const std::string& py_spy, milliseconds limit) {
   Answer answer;
   const auto state = thread_state(pid, pid);
@@ -77,12 +91,15 @@ Answer look_at_process(int64_t pid, const std::string& py_spy, milliseconds limi
   answer.native = native.frames;
   answer.refused = native.refused;
   if (!native.problem.empty() && !native.refused) answer.problems.push_back("no native stack: " + native.problem);
+  if (native.stopped && !state->is_running()) answer.state = settled(pid, *state);
   if (py_spy.empty()) return answer;
   answer.python = python_stacks(py_spy, pid, state->is_running(), limit);
   // What was read of a rank that has moved meanwhile may be of two moments.
   const auto after = thread_state(pid, pid);
-  if (after && !state->is_running() && after->has_run_since(*state))
+  if (after && !state->is_running() && after->has_run_since(answer.state)) {
     answer.python = python_stacks(py_spy, pid, /*stops=*/true, limit);
+    answer.state = settled(pid, answer.state);
+  }
   // It is refused what this process is; else it has words of its own for it.
   if (!answer.python.problem.empty() && !native.refused)
     answer.problems.push_back("no Python stack: " + answer.python.problem);
@@ -193,6 +210,25 @@ void add_ended(const RunningJob& job, Look& look) {
   }
 }
 
+/// Returns for how long a rank has been in the collective of the finding, or else in any other that its recorder has as
+/// unfinished: a rank may wait for its device without a pause of its thread. 0 where that is not known.
+double seconds_in_collective(const Look& look, int rank, const std::optional<FindingOp>& op) {
+  const auto now =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  double longest = 0, in_finding = 0;
+  for (const inspect::Evidence& dump : look.remains.evidence) {
+    if (dump.rank != rank) continue;
+    for (const inspect::EvidenceCall& call : dump.calls) {
+      if (call.state == inspect::EvidenceState::completed || call.point_to_point || call.created_ns <= 0) continue;
+      const double seconds =
+          static_cast<double>((dump.taken_ns > 0 ? dump.taken_ns : now) - call.created_ns) / std::nano::den;
+      longest = std::max(longest, seconds);
+      if (op && call.op == op->name && call.seq == op->seq) in_finding = std::max(in_finding, seconds);
+    }
+  }
+  return in_finding > 0 ? in_finding : longest;
+}
+
 }  // namespace
 
 const PythonThread* LookedRank::main_thread() const {
@@ -284,25 +320,28 @@ Look look_at(const RunningJob& job, const LookOptions& options) {
 
 std::vector<Finding> judge_look(const Look& look, double hang_after_s) {
   std::vector<Finding> findings = inspect::judge(look.remains);
-  const auto still_for = [&](const RankSet& ranks) {
+  const auto still_for = [&](const RankSet& ranks, const std::optional<FindingOp>& op, bool by_recorder) {
     std::optional<double> least;
-    for (const LookedRank& each : look.ranks)
-      if (ranks.contains(each.rank))
-        least = std::min(least.value_or(each.still_s.value_or(0)), each.still_s.value_or(0));
+    for (const LookedRank& each : look.ranks) {
+      if (!ranks.contains(each.rank)) continue;
+      const double recorded = by_recorder ? seconds_in_collective(look, each.rank, op) : 0;
+      const double seconds = std::max(each.still_s.value_or(0), recorded);
+      least = std::min(least.value_or(seconds), seconds);
+    }
     return least.value_or(0);
   };
   const auto cause = std::ranges::find_if(findings.rbegin(), findings.rend(), inspect::is_fault);
   if (cause == findings.rend()) {
     RankSet all;
     for (const LookedRank& each : look.ranks) all.insert(each.rank);
-    const double still = still_for(all);
+    const double still = still_for(all, {}, /*by_recorder=*/false);
     if (still < hang_after_s) return findings;
     if (auto stall = stall_without_collective(look.remains, all, still)) findings.back() = std::move(*stall);
     return findings;
   }
   if (cause->verdict != Verdict::hang) return findings;
   const RankSet waiting = cause->reference_ranks.empty() ? cause->ranks : cause->reference_ranks;
-  const double waited = still_for(waiting);
+  const double waited = still_for(waiting, cause->op, /*by_recorder=*/true);
   if (waited > 0)
     cause->message += fmt::format("; {} {} waited for {} at least", waiting.words(),
                                   waiting.size() == 1 ? "has" : "have", inspect::seconds_words(waited));

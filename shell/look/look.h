@@ -45,7 +45,8 @@ struct Look {
 Look look_at(const RunningJob& job, const LookOptions& options);
 
 /// The verdict. A wait is a fault if it is proven never to end (a rank that others wait for has ended, or is stopped),
-/// or if the main threads of the ranks that wait have not run for `hang_after_s` seconds; a note else, which says why.
+/// or if the ranks that wait have waited for `hang_after_s` seconds: by their main threads, which have not run, or by
+/// their recorders, in which the collective is that old. A note else, which says why.
 std::vector<Finding> judge_look(const Look& look, double hang_after_s);
 
 }  // namespace lockstep::shell

@@ -1,8 +1,6 @@
 #include "shell/look/native_stack.h"
 
 #include <cxxabi.h>
-#include <dlfcn.h>
-#include <elfutils/libdwfl.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ptrace.h>
@@ -21,6 +19,7 @@
 
 #include "protocol/descriptor.h"
 #include "protocol/files.h"
+#include "protocol/libdw.h"
 
 namespace lockstep::shell {
 namespace {
@@ -28,49 +27,7 @@ namespace {
 constexpr size_t kMostFrames = 256;
 constexpr uintptr_t kPage = 4096;
 
-struct Libdw {
-  void* const library = ::dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
-  decltype(&::dwfl_begin) begin = find<decltype(&::dwfl_begin)>("dwfl_begin");
-  decltype(&::dwfl_end) end = find<decltype(&::dwfl_end)>("dwfl_end");
-  decltype(&::dwfl_errno) error = find<decltype(&::dwfl_errno)>("dwfl_errno");
-  decltype(&::dwfl_errmsg) error_text = find<decltype(&::dwfl_errmsg)>("dwfl_errmsg");
-  decltype(&::dwfl_linux_proc_report) report = find<decltype(&::dwfl_linux_proc_report)>("dwfl_linux_proc_report");
-  decltype(&::dwfl_linux_proc_find_elf) find_elf =
-      find<decltype(&::dwfl_linux_proc_find_elf)>("dwfl_linux_proc_find_elf");
-  decltype(&::dwfl_report_end) report_end = find<decltype(&::dwfl_report_end)>("dwfl_report_end");
-  decltype(&::dwfl_attach_state) attach = find<decltype(&::dwfl_attach_state)>("dwfl_attach_state");
-  decltype(&::dwfl_getthread_frames) frames_of = find<decltype(&::dwfl_getthread_frames)>("dwfl_getthread_frames");
-  decltype(&::dwfl_thread_state_registers) set_registers =
-      find<decltype(&::dwfl_thread_state_registers)>("dwfl_thread_state_registers");
-  decltype(&::dwfl_frame_pc) address_of = find<decltype(&::dwfl_frame_pc)>("dwfl_frame_pc");
-  decltype(&::dwfl_addrmodule) module_of = find<decltype(&::dwfl_addrmodule)>("dwfl_addrmodule");
-  decltype(&::dwfl_module_info) module_info = find<decltype(&::dwfl_module_info)>("dwfl_module_info");
-  decltype(&::dwfl_module_addrname) name_of = find<decltype(&::dwfl_module_addrname)>("dwfl_module_addrname");
-  decltype(&::dwfl_getmodules) modules_of = find<decltype(&::dwfl_getmodules)>("dwfl_getmodules");
-  decltype(&::dwfl_module_getsymtab) symbols_of = find<decltype(&::dwfl_module_getsymtab)>("dwfl_module_getsymtab");
-  decltype(&::dwfl_module_getsym) symbol_of = find<decltype(&::dwfl_module_getsym)>("dwfl_module_getsym");
-
-  explicit operator bool() const {
-    return begin && end && error && error_text && report && find_elf && report_end && attach && frames_of &&
-           set_registers && address_of && module_of && module_info && name_of && modules_of && symbols_of && symbol_of;
-  }
-
- private:
-  template <typename Function>
-  Function find(const char* name) const {
-    return library ? reinterpret_cast<Function>(::dlsym(library, name)) : nullptr;
-  }
-};
-
-const Libdw& libdw() {
-  static const Libdw library;
-  return library;
-}
-
-/// Files of their own with debug information are not looked for: that may ask a server.
-int no_debug_file(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*, GElf_Word, char**) {
-  return -1;
-}
+using protocol::libdw;
 
 /// The memory of another process, as a file: some containers allow that and no call of ptrace(2).
 class Memory {
@@ -97,7 +54,7 @@ class UnwoundProcess {
  public:
   explicit UnwoundProcess(int64_t pid) : memory_(pid) {
     callbacks_.find_elf = libdw().find_elf;
-    callbacks_.find_debuginfo = no_debug_file;
+    callbacks_.find_debuginfo = protocol::no_debug_file;
     dwfl_ = libdw().begin(&callbacks_);
     const auto number = static_cast<pid_t>(pid);
     if (!dwfl_ || libdw().report(dwfl_, number) != 0 || libdw().report_end(dwfl_, nullptr, nullptr) != 0) return;
@@ -265,6 +222,7 @@ NativeStack native_stack(int64_t pid, int64_t thread) {
   }
   if (!outermost) {
     const Stopped stopped(thread);
+    stack.stopped = stopped.error() == 0;
     if (const auto registers = stopped.registers()) {
       addresses = process.addresses(thread, *registers, outermost);
     } else {

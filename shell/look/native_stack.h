@@ -16,6 +16,7 @@ namespace lockstep::shell {
 struct NativeStack {
   std::vector<inspect::StackFrame> frames;  // innermost first
   bool refused = false;  // this process may not read that one
+  bool stopped = false;  // the thread was, for a moment: it has run since
   std::string problem;  // why there are no frames, a sentence without a full stop
 };
 

@@ -138,6 +138,14 @@ class Hangs(unittest.TestCase):
         self.assertIn(f"rank 5 waits for a lock ({JOB}:{line_of('# nobody lets go')} in lock)", fault["message"])
         self.assertIn("by the Flight Recorder", fault["message"])
 
+    def test_ranks_that_wait_without_a_pause(self):
+        with tempfile.TemporaryDirectory(prefix="ls-") as folder, Job("spinning", folder, ranks=2) as job:
+            seen = look_until_it_hangs(job, "--hang-timeout", 1, "--json")
+        (fault,) = [each for each in seen.of("finding") if each["severity"] == "fault"]
+        self.assertEqual((fault["kind"], fault["ranks"], fault["reference_ranks"]), ("lock", [1], [0]), fault)
+        self.assertRegex(fault["message"], "rank 0 has waited for [0-9.]+ s at least")
+        self.assertEqual([(each["rank"], each["moved"]) for each in seen.of("rank")], [(0, True), (1, False)])
+
     def test_an_endless_loop(self):
         fault, told, _ = self.look("loop", "computing", [5], place("# of a step"), "/jobs/look.py:")
         self.assertRegex(fault["message"], r"rank 5 computes at (the same line|another line of the same function) .*\(.*in loop\)")

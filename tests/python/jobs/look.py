@@ -2,6 +2,7 @@
 begins. Rank 5 is the one that is not where the others are."""
 
 import os
+import pickle
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 CASE = sys.argv[1]
-ODD = 5
+ODD = min(5, int(os.environ["WORLD_SIZE"]) - 1)
 
 
 def train_step():
@@ -68,7 +69,7 @@ def served(rank):
         lock(rank)
 
 
-def piped(rank):
+def piped(rank, waits=lock):
     """With what a rank of NCCL has: a pipe that triggers a dump of the Flight Recorder."""
     stem = os.path.join(sys.argv[2], "rank-")
     os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] = os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = stem
@@ -79,9 +80,28 @@ def piped(rank):
             with open(f"{stem}{rank}.pipe", "rb") as pipe:
                 pipe.read(1)
             with open(f"{stem}{rank}", "wb") as file:
-                file.write(torch._C._distributed_c10d._dump_fr_trace())
+                file.write(with_times(torch._C._distributed_c10d._dump_fr_trace()))
     threading.Thread(target=dump, daemon=True).start()
-    lock(rank)
+    waits(rank)
+
+
+def with_times(dump):
+    """As NCCL has them: Gloo does not say when a collective was called."""
+    found = pickle.loads(dump)
+    for each in found["entries"]:
+        each["time_created_ns"] = each["time_created_ns"] or READY_NS
+    return pickle.dumps(found, protocol=2)
+
+
+def spinning(rank):
+    """Those that wait do so as in NCCL: they look whether the device is there yet, without a pause."""
+    def spin(rank):
+        if rank == ODD:
+            lock(rank)
+        work = dist.all_reduce(torch.ones(4, 3), async_op=True)  # of a step
+        while not work.is_completed():
+            pass
+    piped(rank, spin)
 
 
 def stopped(rank):
@@ -115,6 +135,7 @@ def bits(rank):
 dist.init_process_group("gloo")
 for _ in range(3):
     train_step()
+READY_NS = time.time_ns()
 sys.stdout.write(f"READY {os.getpid()}\n")
 sys.stdout.flush()
 globals()[CASE](dist.get_rank())
