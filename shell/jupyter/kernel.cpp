@@ -51,6 +51,7 @@ class Kernel {
     loop.watch(sockets_.shell(), [this] { take_shell(); });
     loop.watch(sockets_.control(), [this] { take_control(); });
     loop.watch(sockets_.iopub(), [this] { sockets_.welcome_listeners(); });
+    loop.watch(sockets_.input(), [this] { take_input(); });
     const pid_t frontend = frontend_process();
     if (frontend > 0) frontend_ = open_process(frontend);
     const bool has_ended = frontend > 0 && !frontend_ && errno == ESRCH;
@@ -68,6 +69,7 @@ class Kernel {
     loop.forget(sockets_.shell());
     loop.forget(sockets_.control());
     loop.forget(sockets_.iopub());
+    loop.forget(sockets_.input());
     if (frontend_) loop.forget(frontend_.get());
   }
   Kernel(const Kernel&) = delete;
@@ -221,8 +223,32 @@ class Kernel {
   }
 
   void interrupt() {
-    session_.interrupt();
+    interrupt_session();
     if (!answering_) interrupt_busy_ = true;
+  }
+
+  /// From a signal handler, too. An interrupt of what waits for a line is none of what runs next.
+  void interrupt_session() noexcept {
+    if (!reading_) return session_.interrupt();
+    input_is_over_ = true;
+    session_.give_up_question();  // wakes the loop
+  }
+
+  void take_input() {
+    while (const auto message = sockets_.receive(sockets_.input(), report_refused))
+      if (message->type() == "input_reply") input_ = text_of(message->content, "value");
+  }
+
+  /// Asks the frontend of the cell for a line.
+  std::optional<std::string> read_line(const Message& request, const std::string& prompt) {
+    take_input();  // that nobody has waited for
+    input_.reset();
+    input_is_over_ = false;
+    reading_ = true;
+    reply(sockets_.input(), request, "input_request", {{"prompt", prompt}, {"password", false}});
+    session_.loop().run_until([this] { return leaving_ || input_is_over_ || input_; });
+    reading_ = false;
+    return input_is_over_ ? std::nullopt : std::exchange(input_, std::nullopt);
   }
 
   static std::string reply_type(const std::string& type) { return type.substr(0, type.rfind("_request")) + "_reply"; }
@@ -282,6 +308,10 @@ class Kernel {
     shown_parent_ = request.header;
     if (!is_silent) sockets_.publish("execute_input", request.header, {{"code", code}, {"execution_count", number}});
     if (is_stored) history_.add(number, code);
+
+    session_.options().read_line = nullptr;
+    if (flag_of(content, "allow_stdin", false))
+      session_.options().read_line = [this, &request](const std::string& prompt) { return read_line(request, prompt); };
 
     json payload = json::array();
     bool leaves = asks_to_leave(code);
@@ -359,7 +389,7 @@ class Kernel {
 
   static void install_signals() {
     handle_signal(SIGINT, [](int) {
-      if (Kernel* kernel = current_) kernel->session_.interrupt();
+      if (Kernel* kernel = current_) kernel->interrupt_session();
     });
     for (const int signal : {SIGTERM, SIGHUP, SIGQUIT})
       handle_signal(signal, [](int number) {
@@ -385,6 +415,8 @@ class Kernel {
   bool answering_ = false;  // a request of the shell channel
   bool interrupt_busy_ = false;  // ranks that are in a cell which was left
   bool starting_ = false;
+  std::optional<std::string> input_;  // that the frontend has sent
+  std::atomic<bool> reading_{false}, input_is_over_{false};  // a line for a cell; by an interrupt
   std::vector<Event> start_messages_;  // that no cell has shown yet
   std::string announced_;  // the request whose "busy" was sent ahead
   Message shutdown_;

@@ -24,6 +24,7 @@ class Sockets {
   zmq::socket_t& shell() { return shell_; }
   zmq::socket_t& control() { return control_; }
   zmq::socket_t& iopub() { return iopub_; }
+  zmq::socket_t& input() { return stdin_; }
   MessageCodec& codec() { return codec_; }
 
   /// Returns a message that is there already; none where nothing is. One that is not signed, or damaged, is left out

@@ -1,4 +1,4 @@
-// %%O1, %%O2, %%O3 and %%debug: how this cell is compiled.
+// %%O1, %%O2 and %%O3: how this cell is compiled.
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
@@ -13,17 +13,9 @@ Magic optimized(int level) {
           .cell = cell};
 }
 
-void debug_cell(MagicCall&, CellSettings& settings) { settings.debug = true; }
-
 const RegisterMagic kO1(optimized(1));
 const RegisterMagic kO2(optimized(2));
 const RegisterMagic kO3(optimized(3));
-
-const RegisterMagic kDebug(
-    {.name = "debug",
-     .summary = "this cell is compiled with full debug information",
-     .help = "gdb -p PID (of a rank: %dist_status) then shows locals; `break cell_7.cpp:4` works without it, too.",
-     .cell = debug_cell});
 
 }  // namespace
 }  // namespace lockstep::shell

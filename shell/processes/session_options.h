@@ -33,6 +33,9 @@ struct SessionOptions {
   /// Called with output of a rank when it comes, before it is held for merging: for front ends that show it at once and
   /// again, in its place, when its OutputEvent comes. None: nothing is called.
   std::function<void(int rank, Stream stream, std::string_view bytes)> early_output;
+  /// Asks the person at the front end for a line, and serves the ranks meanwhile. Returns nothing where they have ended
+  /// the input, or interrupted it. None: nobody can be asked.
+  std::function<std::optional<std::string>(const std::string& prompt)> read_line;
   bool shows_rich_values = false;  // the front end draws HTML and pictures that values of Python have
   MakeObjectSource objects;  // where objects come from; none: lockstep-compiler
   /// The ranks are Python: of this interpreter, a path or a name in PATH; empty: of the environment.

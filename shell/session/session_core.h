@@ -125,6 +125,8 @@ class SessionCore {
   /// As run_code, with Python in the selected frame of the ranks of a job.
   CodeResult run_python(std::string_view code, const CellSettings& settings, int line,
                         const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
+  /// Returns the ranks that have raised an exception in the last Python cell in which one has.
+  const RankSet& raised() const;
   /// Throws UsageError that says what can be done where one of `ranks` is dead, or none is named.
   void check_alive(const RankSet& ranks) const;
   /// Describes a rank by what is known without asking it.

@@ -158,6 +158,8 @@ bool SessionCore::has_compiler() const {
   return started() && (!state_->job_objects || state_->job_objects->has_compiler());
 }
 
+const RankSet& SessionCore::raised() const { return state_->raised; }
+
 CodeResult SessionCore::run_python(std::string_view code, const CellSettings& settings, int line,
                                    const std::function<bool(const std::map<int, double>&)>& over) {
   if (!options_.has_python_ranks())
@@ -175,6 +177,10 @@ CodeResult SessionCore::run_python(std::string_view code, const CellSettings& se
   CodeResult result;
   do result = state_->runner->run_builtin(python, ranks, number);
   while (over && result.status == CellStatus::ok && !over(result.run_ms));
+  RankSet raised;
+  for (const auto& [rank, status] : result.rank_status)
+    if (status == CellStatus::error) raised.insert(rank);
+  if (!raised.empty()) state_->raised = raised;
   if (state_->cell) note_result(result);
   return result;
 }

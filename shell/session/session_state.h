@@ -73,6 +73,7 @@ struct SessionCore::State {
   protocol::Configure configuration;
   int64_t last_number = 0;
   RunningCell* cell = nullptr;
+  RankSet raised;  // ranks that have raised an exception in the last Python cell in which one has
   std::vector<ValueEvent>* captured_values = nullptr;  // they go there
   std::function<void()> interrupt_command;  // while one runs
 
@@ -85,6 +86,7 @@ struct SessionCore::State {
     workers.reset();
     compiler.reset();
     directory.reset();
+    raised = RankSet();
   }
   ~State() { end(); }
 };

@@ -63,12 +63,6 @@ class Asking {
   std::atomic<bool>& asking_;
 };
 
-/// Rows that are drawn in place need a terminal that can move its cursor.
-SessionOptions with_activity(SessionOptions options, bool shows_activity) {
-  options.reports_activity = shows_activity;
-  return options;
-}
-
 class Terminal : private EventSink {
  public:
   /// `can_edit` says that the terminal can move its cursor.
@@ -76,7 +70,7 @@ class Terminal : private EventSink {
       : interactive_(is_interactive),
         output_(STDOUT_FILENO, "the output", [this](size_t dropped) { renderer_.drop_output(dropped); }),
         renderer_(detect_screen(STDOUT_FILENO), [this](std::string_view bytes) { draw(bytes); }),
-        session_(with_activity(options, can_edit), static_cast<EventSink&>(*this)) {
+        session_(as_terminal(options, can_edit), static_cast<EventSink&>(*this)) {
     renderer_.set_live(interactive_);
     renderer_.set_prompt(interactive_ && can_edit);
     const LineReaderServices services{
@@ -207,7 +201,14 @@ class Terminal : private EventSink {
   /// Returns what the session will be: %dist_init may have changed what the command line said.
   RankSet planned_ranks() const { return RankSet::all(plan_session(session_.options()).world_size); }
 
+  SessionOptions as_terminal(SessionOptions options, bool can_edit) {
+    options.reports_activity = can_edit;  // its rows are drawn in place
+    if (interactive_) options.read_line = [this](const std::string& prompt) { return read_line(prompt); };
+    return options;
+  }
+
   std::string prompt(const Screen& screen) const {
+    if (asked_) return *asked_;
     const std::string label = session_.started() ? session_.target_words() : planned_ranks().words();
     return prompt_text(session_.next_cell(), label, screen);
   }
@@ -227,6 +228,16 @@ class Terminal : private EventSink {
     at_prompt_ = false;
     renderer_.set_live(interactive_);
     return input;
+  }
+
+  /// Reads a line for the cell that runs.
+  std::optional<std::string> read_line(const std::string& prompt) {
+    session_.watch_typing(-1, {});
+    asked_ = prompt;
+    const LineReader::Input input = read();
+    asked_.reset();
+    session_.watch_typing(STDIN_FILENO, [this] { take_typed(); });
+    return input.end == LineReader::End::cell ? std::optional(input.text) : std::nullopt;
   }
 
   int run_cell(const std::string& text) {
@@ -262,6 +273,7 @@ class Terminal : private EventSink {
 
   /// A cell magic waits for its cell, which on a terminal ends with an empty line, as in IPython.
   Completeness completeness(const std::string& text, bool is_pasted) {
+    if (asked_) return {TextStatus::complete, 0};
     const CellMagics magics = cell_magics_of(text);
     if (magics == CellMagics::alone || (magics == CellMagics::with_body && interactive_ && !is_pasted))
       return {TextStatus::incomplete, shell::completeness(text).indent};
@@ -269,6 +281,7 @@ class Terminal : private EventSink {
   }
 
   protocol::Completions complete(const std::string& text, int64_t offset) {
+    if (asked_) return {offset, offset, {}};
     const Asking asking(asking_);
     try {
       return complete_cell(session_, text, offset);
@@ -278,6 +291,7 @@ class Terminal : private EventSink {
   }
 
   std::vector<protocol::Signature> signatures(const std::string& text, int64_t offset) {
+    if (asked_) return {};
     const Asking asking(asking_);
     try {
       return signatures_in_cell(session_, text, offset);
@@ -337,6 +351,7 @@ class Terminal : private EventSink {
   std::unique_ptr<LineReader> reader_;
   EditLineReader* editing_ = nullptr;  // reader_, where it edits
   std::vector<PageEvent> pages_;  // of the cell that runs
+  std::optional<std::string> asked_;  // the prompt of a line that a cell asks for
   TextOutput output_;
   Renderer renderer_;
   Session session_;

@@ -6,7 +6,7 @@ MARKER = re.compile(r"<!-- (?:transcript(?: of (?P<command>.+)|: (?P<script>\S+\
                     r"|not run: (?P<reason>.+)) -->$")
 FENCE = re.compile(r"```(\w*)$")
 
-PROMPT = re.compile(r"In \[\d+\] (?:ranks? [\d,-]+ )?▸ ?(.*)$")
+PROMPT = re.compile(r"(?:In \[\d+\] (?:ranks? [\d,-]+ )?▸|\(Pdb\) rank \d+>) ?(.*)$")
 COMMAND = re.compile(r"\$ (.+)$")
 # What a session prints begins with a sign or with the ranks that it comes from.
 OUTPUT = re.compile(r"[✓✗•■]|\d[\d,-]* +[=│┊] |cell \d+:\d+:\d+: |\^C$")
@@ -75,7 +75,7 @@ def steps_of(lines):
             steps.append(("interrupt", line))
         elif prompt:
             typed = [prompt.group(1)]
-            one_line = re.match("%[^%]|!", typed[0])
+            one_line = line.startswith("(Pdb)") or re.match("%[^%]|!", typed[0])
             while not one_line and at < len(lines) and not any(p.match(lines[at]) for p in (PROMPT, COMMAND, OUTPUT)):
                 typed.append(lines[at])
                 at += 1

@@ -7,6 +7,7 @@ import select
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 try:
     from IPython.core.history import HistoryManager
@@ -75,6 +76,21 @@ class Extension(unittest.TestCase):
         self.assertEqual(shown.count("ZeroDivisionError: division by zero"), 1)
         self.assertIn("a rank that is not in the session", self.run_cell("%%rank 5\n1", fails=True))
         self.assertIn("say -e", self.run_cell("%dist_mode -x", fails=True))
+
+    def test_the_debugger_after_an_exception(self):
+        self.run_cell("(lambda inner: inner / (rank - 1))(7)", fails=True)
+        self.assertIn("nobody types here", self.run_cell("%debug", fails=True))
+        prompts = []
+        with unittest.mock.patch("builtins.input", side_effect=["p inner * 100", EOFError]) as asked, \
+                unittest.mock.patch("lockstep.ipython._extension.Extension._has_person", return_value=True):
+            shown = self.run_cell("%debug")
+            prompts = [each.args[0] for each in asked.call_args_list]
+        self.assertEqual(prompts, ["(Pdb) rank 1> "] * 2)
+        self.assertIn("1   │ 700\n", shown)
+        self.run_cell("%dist_mode -d")
+        with unittest.mock.patch.object(self.shell, "debugger") as debugger:
+            self.run_cell("%debug")  # IPython's own
+        debugger.assert_called_once()
 
     def test_names_of_the_ranks_are_completed(self):
         self.run_cell("only_there = torch.ones(1)")

@@ -110,13 +110,14 @@ class Cells(unittest.TestCase):
             program.write("import sys\nfound = sys.argv[1:]\n")
             program.flush()
             run = Session("%timeit sum(range(10))", f"%run {program.name} a b", "found", "net = torch.nn.Linear(2, 2)",
-                          "%verify net", "%reset net", "%%rank 3\n1", "net", options=["--keep-going"])
+                          "%verify net", "%reset net", "%%rank 3\n1", "net", "%debug", options=["--keep-going"])
         self.assertEqual(run.values(), [([0, 1], "['a', 'b']")])
         self.assertTrue(any("per run" in each["text"] or "µs" in each["text"] for each in run.of("message")))
         (finding,) = run.of("finding")
         self.assertEqual((finding["inspector"], finding["verdict"]), ("verify", "mismatch"))
         self.assertIn("a rank that is not in the session; ranks are 0-1", run.shown)
-        self.assertEqual(run.of("error")[-1]["type"], "NameError")
+        self.assertEqual([each["type"] for each in run.of("error")[-2:]], ["NameError", "usage_error"])
+        self.assertIn("%debug asks for commands, and nobody types here", run.of("error")[-1]["message"])
 
     def test_a_notebook(self):
         cells = [{"cell_type": "code", "source": ["x = rank\n", "x"], "metadata": {}, "outputs": [],
@@ -292,6 +293,39 @@ class AtPrompt(unittest.TestCase):
         listed = subprocess.run([LOCKSTEP, "sessions", "list"], env=environment(XDG_RUNTIME_DIR=self.folder), text=True,
                                 stdout=subprocess.PIPE)
         self.assertIn("2", listed.stdout)
+
+    def test_the_debugger_after_an_exception(self):
+        def at_debugger(rank):
+            return rf"^\(Pdb\) rank {rank}> *\n?\Z"
+
+        def enter(text, pattern):
+            self.terminal.type(text)
+            self.terminal.press("Enter")
+            self.terminal.wait_for(pattern)
+
+        enter("%debug", r"no cell has raised an exception[^\n]*\n" + PROMPT.format(1)[1:])
+        self.enter("(lambda inner: inner / (rank - 1))(7)", 2)
+        enter("%debug", at_debugger(1))  # the only rank that has raised one
+        self.assertIn("1   │ > <cell 1>(1)<lambda>()\n1   │ -> (lambda inner", self.terminal.screen())
+        enter("p inner * 100", r"^1   │ 700\n" + at_debugger(1)[1:])
+        enter("up", at_debugger(1))
+        enter("!left = inner_of_main = 5", at_debugger(1))
+        enter("interact", r"interact is not possible[^\n]*\n" + at_debugger(1)[1:])
+        enter("while True: pass", "while True: pass\n?\\Z")
+        self.terminal.press("C-c")  # ends the command
+        self.terminal.wait_for(at_debugger(1))
+        self.terminal.type("p inner")
+        self.terminal.press("C-c")  # ends the debugger
+        self.terminal.wait_for(PROMPT.format(3))
+        self.enter("%rank 1 left", 4)
+        self.assertIn("1   = 5", self.terminal.screen())
+        self.enter("%rank all", 4)
+        self.enter("1 / 0", 5)
+        enter("%debug", r"ranks 0-1 have raised an exception; name one: %debug 0\n" + PROMPT.format(5)[1:])
+        enter("%debug 0", at_debugger(0))
+        enter("q", PROMPT.format(6))
+        self.enter("%reset --all", 7)
+        enter("%debug 0", r"no cell has raised an exception on rank 0\n" + PROMPT.format(8)[1:])
 
     def test_completion_and_cells_of_several_lines(self):
         self.enter("only_there = 5", 2)

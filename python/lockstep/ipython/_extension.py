@@ -15,6 +15,7 @@ from lockstep.ipython._kernel import Kernel
 _LINES = ("abort", "collectives", "data", "dist_reset", "dist_status", "grads", "hang", "interrupt", "memory", "nan",
           "ranks", "stack", "sync", "verify", "cpp", "rank")
 _CELLS = ("cpp", "distributed", "rank")
+_BOTH = ("debug",)  # IPython's own, where cells run there
 _MODE_WORDS = {"-e": True, "--enable": True, "-d": False, "--disable": False}
 
 
@@ -30,6 +31,7 @@ class Extension:
         self.shell = shell
         self.kernel: Kernel | None = None
         self.is_distributed = False  # cells without a magic run on the ranks
+        self.own_magics: dict[str, Any] = {}  # of IPython, by the names that this extension has taken
         self._is_local = False  # within %%local
 
     # ---- Magics ------------------------------------------------------------------------------------------------------
@@ -88,9 +90,16 @@ class Extension:
         kernel = self._session()
         if kernel is None:
             raise LockstepError("no ranks are running: %dist_init -n 2 starts them")
-        reply = kernel.execute(code, self._show)
+        reply = kernel.execute(code, self._show, input if self._has_person() else None)
         if reply["status"] != "ok":
             raise CellFailed(reply.get("evalue", ""))
+
+    def _has_person(self) -> bool:
+        """Whether input() asks somebody."""
+        kernel = getattr(self.shell, "kernel", None)
+        if kernel is not None:
+            return bool(getattr(kernel, "_allow_stdin", False))
+        return sys.stdin is not None and sys.stdin.isatty()
 
     def _show(self, kind: str, content: dict[str, Any]) -> None:
         display: Any = importlib.import_module("IPython.display")  # which need not be installed for the rest
@@ -153,6 +162,9 @@ def load(shell: Any) -> None:
         shell.register_magic_function(_line_of(extension, name), "line", name)
     for name in _CELLS:
         shell.register_magic_function(_cell_of(extension, name), "cell", name)
+    for name in _BOTH:
+        extension.own_magics[name] = shell.find_line_magic(name)
+        shell.register_magic_function(_line_of_both(extension, name), "line", name)
     shell.input_transformers_cleanup.append(extension.transform)
     shell.Completer.custom_matchers.append(extension.complete)
     atexit.register(extension.close)
@@ -166,6 +178,8 @@ def unload(shell: Any) -> None:
     extension, _loaded = _loaded, None
     extension.close()
     extension.is_distributed = False
+    for name, magic in extension.own_magics.items():
+        shell.register_magic_function(magic, "line", name)
     shell.input_transformers_cleanup.remove(extension.transform)
     shell.Completer.custom_matchers.remove(extension.complete)
 
@@ -175,6 +189,17 @@ def _line_of(extension: Extension, name: str) -> Any:
         extension.pass_line(name, line)
 
     magic.__doc__ = f"%{name} of the session of ranks; %{name}? there has its help"
+    return magic
+
+
+def _line_of_both(extension: Extension, name: str) -> Any:
+    def magic(line: str) -> None:
+        if extension.is_distributed and extension.kernel is not None:
+            extension.pass_line(name, line)
+        else:
+            extension.own_magics[name](line)
+
+    magic.__doc__ = f"%{name}: of the ranks where cells run there, else of this kernel"
     return magic
 
 

@@ -22,7 +22,7 @@ from lockstep.core.errors import LockstepError
 from lockstep.prompt import _zmtp
 
 _DELIMITER = b"<IDS|MSG>"
-_CHANNELS = {"shell": b"DEALER", "control": b"DEALER", "iopub": b"SUB"}
+_CHANNELS = {"shell": b"DEALER", "control": b"DEALER", "stdin": b"DEALER", "iopub": b"SUB"}
 _END_SECONDS = 10.0
 
 
@@ -105,12 +105,24 @@ class Kernel:
         header, parent, _, content = (json.loads(each) for each in frames[begin : begin + 4])
         return {"type": header["msg_type"], "parent": parent.get("msg_id"), "content": content}
 
-    def execute(self, code: str, take: Callable[[str, dict[str, Any]], None]) -> dict[str, Any]:
+    def execute(self, code: str, take: Callable[[str, dict[str, Any]], None],
+                read_line: Callable[[str], str] | None = None) -> dict[str, Any]:
         """Runs a cell, and returns the content of its reply. `take` gets the type and the content of what is shown
-        meanwhile. KeyboardInterrupt interrupts the cell. Raises LockstepError where the session has ended."""
+        meanwhile. `read_line`: asks the person for a line, where one can be asked; may raise EOFError.
+        KeyboardInterrupt interrupts the cell. Raises LockstepError where the session has ended."""
         request = self._send("shell", "execute_request", {"code": code, "silent": False, "store_history": True,
-                                                          "allow_stdin": False, "stop_on_error": False})
-        return self._wait(request, take)
+                                                          "allow_stdin": read_line is not None,
+                                                          "stop_on_error": False})
+
+        def take_or_answer(kind: str, content: dict[str, Any]) -> None:
+            if kind != "input_request" or read_line is None:
+                return take(kind, content)
+            try:
+                self._send("stdin", "input_reply", {"value": read_line(content["prompt"])})
+            except EOFError:
+                self._send("control", "interrupt_request", {})
+
+        return self._wait(request, take_or_answer)
 
     def complete(self, code: str, cursor: int) -> dict[str, Any]:
         request = self._send("shell", "complete_request", {"code": code, "cursor_pos": cursor})

@@ -152,7 +152,7 @@ def _whole_number(text: str) -> int:
     return number
 
 
-def _trace_of_user(error: BaseException, cell: str) -> TracebackType | None:
+def trace_of_user(error: BaseException, cell: str) -> TracebackType | None:
     """Without the frames of this package that come first; none of a cell that does not compile."""
     trace = error.__traceback__
     first = trace
@@ -167,7 +167,7 @@ def _trace_of_user(error: BaseException, cell: str) -> TracebackType | None:
 
 def describe_error(error: BaseException, number: int) -> dict[str, Any]:
     """The fields of CellError (protocol/worker_messages.h)."""
-    trace = traced = _trace_of_user(error, file_name(number))
+    trace = traced = trace_of_user(error, file_name(number))
     line = 0
     if isinstance(error, SyntaxError) and error.filename == file_name(number):
         line = error.lineno or 0

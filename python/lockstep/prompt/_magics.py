@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, MutableMapping, Sequence
 
 from lockstep.core.errors import ArgumentError
 from lockstep.watches import _watches
 
 _nan: _watches.Watch | None = None
 initial: set[str] = set()  # names that a session has before its first cell
+at_reset: list[Callable[[], None]] = []  # what else holds objects of cells
 
 
 def nan_on(*objects: Any) -> None:
@@ -58,3 +59,5 @@ def reset(names: MutableMapping[str, Any], given: Sequence[str]) -> None:
             raise NameError(f"there is no name {name!r}; %who lists them. Nothing was forgotten")
     for name in given or _own(names):
         names.pop(name, None)
+    for forget in at_reset if not given else ():
+        forget()

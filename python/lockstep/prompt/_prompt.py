@@ -173,6 +173,8 @@ class Prompt:
             done["error"] = _cells.describe_error(error, number)
             if done["status"] == "interrupted":
                 done["error"]["root_cause"] = False
+            else:
+                self._note_error(error, number)
         finally:  # also where the program's own handler of Ctrl-C raises in between
             self._running = False
             _publish.sink = None
@@ -189,6 +191,9 @@ class Prompt:
 
     def _begin_cell(self, cell: int) -> None:
         """For prompts that have more to do."""
+
+    def _note_error(self, error: BaseException, number: int) -> None:
+        """As above; the cell that people call `number` has raised it."""
 
     def _end_cell(self, cell: int, done: dict[str, Any]) -> None:
         """As above; `done` is the message that follows."""

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from lockstep.core import _backend, _library
 from lockstep.prompt import _prompt, _questions
+from lockstep.session import _debugger
 
 _INTERRUPT_SECONDS = 0.2  # after which a cell that an interrupt has not ended is freed from its collectives
 
@@ -30,6 +31,9 @@ class SessionPrompt(_prompt.Prompt):
 
     def _begin_cell(self, cell: int) -> None:
         _library.call("enter_cell", cell=cell)
+
+    def _note_error(self, error: BaseException, number: int) -> None:
+        _debugger.note(error, number)
 
     def _end_cell(self, cell: int, done: dict[str, Any]) -> None:
         done.update(_library.call("leave_cell"))

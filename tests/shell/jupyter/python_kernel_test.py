@@ -4,7 +4,7 @@ import subprocess
 import sys
 import unittest
 
-from kernel_support import Kernel, children, install, is_alive, results_of, spec, text_of, use_own_folders, wait_until
+from kernel_support import LIMIT_S, Kernel, children, install, is_alive, results_of, spec, text_of, use_own_folders, wait_until
 
 use_own_folders()
 LOCKSTEP, PYTHON = sys.argv.pop(1), sys.argv.pop(1)
@@ -51,6 +51,31 @@ class PythonKernel(unittest.TestCase):
         reply, _ = self.kernel.run("1 / 0")
         self.assertEqual((reply["status"], reply["ename"]), ("error", "ZeroDivisionError"))
         self.assertIn("1 / 0", "\n".join(reply["traceback"]))
+
+    def test_the_debugger_after_an_exception(self):
+        reply, _ = self.kernel.run("%debug 1", allow_stdin=False)  # as nbconvert
+        self.assertIn("nobody types here", reply["evalue"])
+        self.kernel.run("(lambda inner: inner / (rank - 1))(7)")
+        client = self.kernel.client
+        request = client.execute("%debug", allow_stdin=True)
+
+        def asked():
+            message = client.get_stdin_msg(timeout=LIMIT_S)
+            self.assertEqual((message["msg_type"], message["content"]),
+                             ("input_request", {"prompt": "(Pdb) rank 1> ", "password": False}))
+
+        asked()
+        client.input("p inner * 100")
+        asked()
+        client.input("q")
+        reply, published = self.kernel.finish(request)
+        self.assertEqual(reply["status"], "ok", reply)
+        self.assertIn("1   │ 700\n", text_of(published))
+        request = client.execute("%debug", allow_stdin=True)
+        asked()
+        self.kernel.control("interrupt_request")
+        self.assertEqual(self.kernel.finish(request)[0]["status"], "ok")
+        self.assertEqual(results_of(self.ok("rank")), ["0   = 0\n1   = 1"])
 
     def test_questions(self):
         self.ok("only_there = torch.ones(1)")
