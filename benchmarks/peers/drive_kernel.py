@@ -1,7 +1,7 @@
 """Lockstep's kernel through jupyter_client, and ipykernel beside it in turn: start until ready, `k + 1` (ipykernel: `1+1`), completions, a
 flood of output.
 
-With --lockstep PROGRAM. The kernel and its spec are in folders of this run."""
+With --lockstep PROGRAM. With --python PATH the ranks are Python, and cells alone are timed. The kernel and its spec are in folders of this run."""
 import json
 import os
 import subprocess
@@ -15,6 +15,7 @@ import argparse
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--lockstep", required=True)
+parser.add_argument("--python")
 parser.add_argument("--ranks", type=int, default=2)
 parser.add_argument("--cells", type=int, default=30)
 arguments = parser.parse_args()
@@ -23,7 +24,8 @@ scratch = tempfile.TemporaryDirectory(prefix="bench-jupyter-")
 for name in ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_STATE_HOME"):
     os.environ[name] = os.path.join(scratch.name, name.lower())
     os.makedirs(os.environ[name], mode=0o700)
-subprocess.run([arguments.lockstep, "kernel", "install", "-n", str(arguments.ranks)], check=True, stdout=sys.stderr)
+language = [f"--python={arguments.python}"] if arguments.python else []
+subprocess.run([arguments.lockstep, "kernel", "install", "-n", str(arguments.ranks), *language], check=True, stdout=sys.stderr)
 os.makedirs(os.path.join(os.environ["JUPYTER_DATA_DIR"], "kernels", "ipykernel"))
 with open(os.path.join(os.environ["JUPYTER_DATA_DIR"], "kernels", "ipykernel", "kernel.json"), "w") as file:
     json.dump({"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "language": "python",
@@ -61,8 +63,8 @@ class Kernel:
 
 
 begin = time.perf_counter()
-mine = Kernel("lockstep")
-mine.run("int k = 41;")
+mine = Kernel("lockstep-python" if arguments.python else "lockstep")
+mine.run("k = 41" if arguments.python else "int k = 41;")
 ranks_ready = time.perf_counter() - begin
 other = Kernel("ipykernel")
 try:
@@ -79,6 +81,8 @@ try:
     report("lockstep", "kernel.value", ranks, "ms", values)
     report("lockstep", "kernel.repeated", ranks, "ms", repeated)
     report("ipykernel", "kernel.value", ranks, "ms", peers)
+    if arguments.python:
+        sys.exit(0)
     mine.run("struct Net : torch::nn::Module { torch::nn::Linear fc{2, 3}; };\nauto net = std::make_shared<Net>();")
     for what, code in (("member", "net->"), ("namespace", "torch::nn::"), ("name", "ne"), ("magic", "%ver")):
         mine.complete(code)

@@ -51,20 +51,15 @@ CellOutcome debug_python(MagicCall& call) {
   return {};
 }
 
-CellOutcome debug_line(MagicCall&) {
-  throw UsageError("%debug is for ranks in Python; %%debug compiles a cell with debug information, for gdb");
-}
-
 void debug_cell(MagicCall&, CellSettings& settings) { settings.debug = true; }
 
 const RegisterMagic kDebug(
     {.name = "debug",
-     .summary = "of a C++ cell: debug information; in Python: the debugger at the last error",
-     .help = "%%debug: gdb -p PID (of a rank: %dist_status) then shows locals; `break cell_7.cpp:4` works without it, "
-             "too.\n%debug: commands of pdb at the frames of the last exception of a rank (p x, up, l, !x = 1). q, "
+     .summary = "this cell is compiled with full debug information; in Python: pdb at the last exception",
+     .help = "In C++, gdb -p PID (of a rank: %dist_status) then shows locals; `break cell_7.cpp:4` works without it, "
+             "too.\nIn Python, commands of pdb at the frames of the last exception of a rank: p x, up, l, !x = 1. q, "
              "Ctrl-D or an interrupt ends it.",
      .takes = {{"[RANK]", "where several ranks have raised one"}},
-     .line = debug_line,
      .cell = debug_cell,
      .job_line = debug_python});
 

@@ -29,8 +29,9 @@ MagicArguments Magic::read(MagicForm form, std::string_view text) const {
 }
 
 std::string usage_of(const Magic& magic, MagicForm line_form) {
-  const std::string line = magic.line ? magic.usage_as(line_form) : "";
-  return line + (magic.line && magic.cell ? ", " : "") + (magic.cell ? magic.usage_as(MagicForm::cell) : "");
+  const bool has_line = magic.line || (line_form == MagicForm::job_line && magic.job_line);
+  const std::string line = has_line ? magic.usage_as(line_form) : "";
+  return line + (has_line && magic.cell ? ", " : "") + (magic.cell ? magic.usage_as(MagicForm::cell) : "");
 }
 
 std::string details_of(const Magic& magic, MagicForm line_form) {
@@ -69,7 +70,7 @@ const Magic& MagicRegistry::find(std::string_view name, bool cell_magic) const {
   const Magic& magic = found->second;
   if (cell_magic && !magic.cell)
     throw UsageError("%" + magic.name + " is a line magic: write it with one %, as " + magic.usage_as(MagicForm::line));
-  if (!cell_magic && !magic.line)
+  if (!cell_magic && !magic.line && !magic.job_line)
     throw UsageError("%%" + magic.name + " is a cell magic: write it with two %, in the first line of the cell");
   return magic;
 }

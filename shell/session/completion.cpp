@@ -150,7 +150,7 @@ class Completer {
     };
     if (!typed.starts_with("%%"))
       for (const Magic* magic : all)
-        if (magic->line) offer(*magic, "%");
+        if (magic->line || (session_.line_form() == MagicForm::job_line && magic->job_line)) offer(*magic, "%");
     if (!place_.only_cell_magics) return;
     for (const Magic* magic : all)
       if (magic->cell) offer(*magic, "%%");

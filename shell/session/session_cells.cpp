@@ -146,6 +146,9 @@ void Session::run_parts(RunningCell& cell, CellOutcome& outcome) {
 CellOutcome Session::run_line_magic(const MagicUse& use) {
   const Magic& magic = MagicRegistry::instance().find(use.name, false);
   MagicCall call{*this, use.arguments, {}, use.line, magic.read(line_form(), use.arguments)};
+  if (!magic.line && kind() == PromptKind::cpp)
+    throw UsageError("%" + magic.name + " is for ranks in Python; " + usage_of(magic, MagicForm::line) + ": " +
+                     magic.summary);
   const bool is_job_line = kind() == PromptKind::job || (kind() == PromptKind::python && !magic.in_sessions);
   return is_job_line && magic.job_line ? magic.job_line(call) : magic.line(call);
 }

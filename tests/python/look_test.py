@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -293,6 +294,74 @@ def refuse_ptrace():
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, ctypes.byref(program), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no filter of system calls")
+
+
+MPI_RANK = """
+import os, sys, threading, torch, torch.distributed as dist
+
+rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=rank, world_size=2)
+dist.barrier()
+sys.stdout.write(f"READY {os.getpid()}\\n")
+sys.stdout.flush()
+if rank == 1:
+    threading.Event().wait()
+dist.all_reduce(torch.ones(2))
+"""
+
+
+class Launchers(unittest.TestCase):
+    """Ranks that other launchers than torchrun number."""
+
+    def ranks_of(self, variables):
+        """What is seen of two processes that have such variables; `{}` in them is the number of a rank."""
+        ranks = [subprocess.Popen(["env", "-u", "RANK", "-u", "WORLD_SIZE", "sleep", "600"],
+                                  env=environment(**{name: value.format(rank) for name, value in variables.items()}))
+                 for rank in range(2)]
+        try:
+            seen = Seen(*(each.pid for each in ranks), "--json")
+            (job,) = seen.of("job")
+            self.assertEqual(job["pids"], {str(rank): each.pid for rank, each in enumerate(ranks)}, seen.errors)
+            self.assertEqual(job["world_size"], 4)
+            return job
+        finally:
+            for each in ranks:
+                each.kill()
+                each.wait()
+
+    def test_slurm(self):
+        job = self.ranks_of({"SLURM_PROCID": "{}", "SLURM_LOCALID": "{}", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "17",
+                             "SLURM_STEP_ID": "2", "SLURM_STEP_NUM_NODES": "1"})
+        self.assertEqual((job["launcher"], job["job"], job["elsewhere"]), ("Slurm", "17.2", []))
+        job = self.ranks_of({"SLURM_PROCID": "{}", "SLURM_LOCALID": "{}", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "17",
+                             "SLURM_STEP_NUM_NODES": "2"})
+        self.assertEqual((job["job"], job["elsewhere"]), ("17.0", [2, 3]))
+
+    def test_open_mpi_by_its_variables(self):
+        job = self.ranks_of({"OMPI_COMM_WORLD_RANK": "{}", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "{}",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": "prterun-here-3@1"})
+        self.assertEqual((job["launcher"], job["job"], job["elsewhere"]), ("Open MPI", "prterun-here-3@1", [2, 3]))
+
+    @unittest.skipUnless(shutil.which("mpirun"), "mpirun is not there: apt-get install openmpi-bin")
+    def test_mpirun(self):
+        with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as folder:
+            pathlib.Path(folder, "rank.py").write_text(MPI_RANK)
+            job = subprocess.Popen(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable,
+                                    f"{folder}/rank.py", folder], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                   env=environment(TMPDIR=folder, TORCH_DEVICE_BACKEND_AUTOLOAD="0"))
+            try:
+                pids = sorted(int(job.stdout.readline().split()[1]) for _ in range(2))
+                end = time.monotonic() + PATIENCE
+                while (seen := Seen(job.pid, "--hang-timeout", 1)).code == 0 and time.monotonic() < end:
+                    pass
+                self.assertEqual(seen.code, 1, seen.text + seen.errors)
+                self.assertIn("of Open MPI: 2 of 2 ranks here", seen.text)
+                told = re.sub(r"\([^()]*:\d+\)", "(…)", " ".join(seen.text.split()))
+                self.assertIn("rank 0 waits in all_reduce (…); rank 1 waits for a lock (…)", told)
+                self.assertEqual(sorted(Seen(job.pid, "--json").of("job")[0]["pids"].values()), pids)
+            finally:
+                job.terminate()
+                job.communicate()
 
 
 class Processes(unittest.TestCase):
