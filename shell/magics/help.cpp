@@ -7,15 +7,19 @@
 namespace lockstep::shell {
 namespace {
 
-std::string name_of(const Magic& magic) {
-  if (!magic.written.empty()) return magic.written;
-  if (!magic.cell) return "%" + magic.name;
-  return magic.line ? "%" + magic.name + ", %%" + magic.name : "%%" + magic.name;
+bool has_line(const Magic& magic, MagicForm line_form) {
+  return magic.line || (line_form == MagicForm::job_line && magic.job_line);
 }
 
-std::string all_magics(const std::vector<const Magic*>& magics) {
+std::string name_of(const Magic& magic, MagicForm line_form) {
+  if (!magic.written.empty()) return magic.written;
+  if (!magic.cell) return "%" + magic.name;
+  return has_line(magic, line_form) ? "%" + magic.name + ", %%" + magic.name : "%%" + magic.name;
+}
+
+std::string all_magics(const std::vector<const Magic*>& magics, MagicForm line_form) {
   std::vector<std::vector<std::string>> rows;
-  for (const Magic* magic : magics) rows.push_back({name_of(*magic), magic->summary});
+  for (const Magic* magic : magics) rows.push_back({name_of(*magic, line_form), magic->summary});
   return table(rows) +
          "\n%NAME? shows the help of a magic, EXPR? what a name of a cell is.\n"
          "Cell magics (%%) come first in a cell; a line magic (%) stands where a\nstatement may begin.\n";
@@ -41,7 +45,7 @@ CellOutcome help(MagicCall& call) {
   if (name)
     call.session.help(one_magic(*name, form));
   else
-    call.session.help(all_magics(magics), std::move(data));
+    call.session.help(all_magics(magics, call.session.line_form()), std::move(data));
   return {};
 }
 
@@ -72,7 +76,7 @@ CellOutcome lsmagic(MagicCall& call) {
   std::vector<std::string> line_magics, cell_magics;
   for (const Magic* magic : MagicRegistry::instance().available(call.session.kind())) {
     if (magic->name.find_first_of("?!") != std::string::npos) continue;
-    if (magic->line) line_magics.push_back("%" + magic->name);
+    if (has_line(*magic, call.session.line_form())) line_magics.push_back("%" + magic->name);
     if (magic->cell) cell_magics.push_back("%%" + magic->name);
   }
   call.session.message(

@@ -81,10 +81,11 @@ class Cells(unittest.TestCase):
     def test_errors_await_and_values(self):
         run = Session("import asyncio\nasync def twice(x):\n    await asyncio.sleep(0)\n    return 2 * x",
                       "await twice(21)", "1;", "def f(x):\n    return 1 / x\n\nf(0)", "x = = 1",
-                      "import sys\nsys.exit(3)", "input()", options=["--keep-going"])
+                      "import sys\nsys.exit(3)", "input()", "breakpoint()", options=["--keep-going"])
         self.assertEqual(run.code, 1)
+        self.assertIn("breakpoint() is passed over", run.output())
         self.assertEqual(run.values(), [([0, 1], "42")])  # and of no cell that ends with a semicolon
-        self.assertEqual(run.statuses(), ["ok", "ok", "ok", "error", "error", "error", "error"])
+        self.assertEqual(run.statuses(), ["ok", "ok", "ok", "error", "error", "error", "error", "ok"])
         division, syntax, end, typed = run.of("error")
         self.assertEqual((division["type"], division["where"], division["ranks"]),
                          ("ZeroDivisionError", "cell 4, line 2", [0, 1]))

@@ -45,6 +45,8 @@ def run(settings: dict[str, Any]) -> NoReturn:
         dist.init_process_group(settings["backend"])
         faulthandler.enable(all_threads=False)
         _capture.channels = [(settings["output"][i], settings["output"][i + 1]) for i in (0, 3)]
+        if "PYTHONBREAKPOINT" not in os.environ:
+            sys.breakpointhook = _pass_breakpoint
         _sit_at_prompt(settings)
         code = 0
     except BaseException:
@@ -69,6 +71,11 @@ def _sit_at_prompt(settings: dict[str, Any]) -> None:
     names = main.__dict__
     names[_SERVE] = serve
     exec(compile(f"{_SERVE}()", "<session>", "exec"), names)
+
+
+def _pass_breakpoint(*_: Any, **__: Any) -> None:
+    """pdb would read from a person, and a cell has no input."""
+    sys.stderr.write("breakpoint() is passed over: a cell has no input; after an exception, %debug shows its frames\n")
 
 
 def _end(code: int) -> NoReturn:
