@@ -56,6 +56,8 @@ class Extension(unittest.TestCase):
         self.assertEqual(self.run_cell("x.item()"), "0   = 0.0\n1   = 1.0\n")
         self.assertEqual(self.run_cell("%%rank [1]\nx.item()"), "1   = 1.0\n")
         self.assertEqual(self.run_cell("# comment\n%%rank[0]\nx.item()"), "0   = 0.0\n")
+        self.run_cell("# comment\n%%check answer\nassert x.item() < 1")
+        self.assertIn("check answer: not yet", self.run_cell("%check answer", fails=True))
         self.assertEqual(self.run_cell("%rank 1 x.item()"), "1   = 1.0\n")
         self.run_cell("%rank all")
         self.assertEqual(self.run_cell("print('written')"), "0-1 │ written\n")

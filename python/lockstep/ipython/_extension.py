@@ -12,9 +12,9 @@ from lockstep.core.errors import LockstepError
 from lockstep.ipython._kernel import Kernel
 
 # What the session knows, by how it is written. %dist_init and %dist_mode mean something to this side, too.
-_LINES = ("abort", "collectives", "data", "dist_reset", "dist_status", "grads", "hang", "interrupt", "memory", "nan",
-          "ranks", "stack", "sync", "verify", "cpp", "rank")
-_CELLS = ("cpp", "distributed", "rank")
+_LINES = ("abort", "check", "collectives", "data", "dist_reset", "dist_status", "grads", "hang", "interrupt", "memory",
+          "nan", "ranks", "stack", "sync", "verify", "cpp", "rank")
+_CELLS = ("check", "cpp", "distributed", "rank")
 _BOTH = ("debug",)  # IPython's own, where cells run there
 _MODE_WORDS = {"-e": True, "--enable": True, "-d": False, "--disable": False}
 
@@ -127,8 +127,9 @@ class Extension:
         if not code:
             return lines
         first = lines[code[0]]
-        if re.match(r"%%rank\s*\[", first):  # the blank may be missing, and comments may come first
-            return [re.sub(r"^%%rank\s*", "%%rank ", first), *lines[: code[0]], *lines[code[0] + 1 :]]
+        named = re.match(r"%%(\w+)", first)
+        if named and named[1] in (*_CELLS, "local"):  # comments may come first, and a blank may be missing
+            return [re.sub(r"^%%rank\s*\[", "%%rank [", first), *lines[: code[0]], *lines[code[0] + 1 :]]
         is_for_ranks = self.is_distributed and self.kernel is not None and not self._is_local
         return ["%%distributed\n", *lines] if is_for_ranks and not re.match(r"\s*(%|!|.*\?\s*$)", first) else lines
 
