@@ -73,6 +73,16 @@ class Extension(unittest.TestCase):
         self.run_cell("%dist_mode -e")
         self.assertEqual(self.run_cell("world_size"), "2\n")
 
+    def test_magics_that_ipython_has_too(self):
+        for text in ("%timeit sum(range(10))", "%%timeit\nsum(range(10))"):
+            self.assertRegex(self.run_cell(text), r"^rank 0 .* per loop.*\nrank 1 .*\n.*runs")
+        self.run_cell("there = 1")
+        self.assertIn("there", self.run_cell("%who"))
+        self.run_cell("%dist_mode -d")
+        self.assertNotIn("there", self.run_cell("%who"))
+        self.assertRegex(self.run_cell("%timeit -n 1 -r 1 sum(range(10))"), r"per loop|loops? each")
+        self.run_cell("%dist_mode -e")
+
     def test_failures(self):
         shown = self.run_cell("1 / 0", fails=True)
         self.assertEqual(shown.count("ZeroDivisionError: division by zero"), 1)

@@ -15,7 +15,9 @@ from lockstep.ipython._kernel import Kernel
 _LINES = ("abort", "check", "collectives", "data", "dist_reset", "dist_status", "grads", "hang", "interrupt", "memory",
           "nan", "ranks", "stack", "sync", "verify", "cpp", "rank")
 _CELLS = ("check", "cpp", "distributed", "rank")
-_BOTH = ("debug",)  # IPython's own, where cells run there
+# IPython has magics of these names, too: they are its own where cells run there.
+_BOTH = (("debug", "line"), ("reset", "line"), ("run", "line"), ("time", "line"), ("timeit", "line"), ("who", "line"),
+         ("time", "cell"), ("timeit", "cell"))
 _MODE_WORDS = {"-e": True, "--enable": True, "-d": False, "--disable": False}
 
 
@@ -31,7 +33,7 @@ class Extension:
         self.shell = shell
         self.kernel: Kernel | None = None
         self.is_distributed = False  # cells without a magic run on the ranks
-        self.own_magics: dict[str, Any] = {}  # of IPython, by the names that this extension has taken
+        self.own_magics: dict[tuple[str, str], Any] = {}  # of IPython, which this extension has replaced
         self._is_local = False  # within %%local
 
     # ---- Magics ------------------------------------------------------------------------------------------------------
@@ -130,8 +132,12 @@ class Extension:
         named = re.match(r"%%(\w+)", first)
         if named and named[1] in (*_CELLS, "local"):  # comments may come first, and a blank may be missing
             return [re.sub(r"^%%rank\s*\[", "%%rank [", first), *lines[: code[0]], *lines[code[0] + 1 :]]
-        is_for_ranks = self.is_distributed and self.kernel is not None and not self._is_local
-        return ["%%distributed\n", *lines] if is_for_ranks and not re.match(r"\s*(%|!|.*\?\s*$)", first) else lines
+        return ["%%distributed\n", *lines] if self.is_on_ranks and not re.match(r"\s*(%|!|.*\?\s*$)", first) else lines
+
+    @property
+    def is_on_ranks(self) -> bool:
+        """Whether cells run there."""
+        return self.is_distributed and self.kernel is not None and not self._is_local
 
     def complete(self, text: str) -> list[str]:
         """For IPython's completer: names of the ranks."""
@@ -163,9 +169,10 @@ def load(shell: Any) -> None:
         shell.register_magic_function(_line_of(extension, name), "line", name)
     for name in _CELLS:
         shell.register_magic_function(_cell_of(extension, name), "cell", name)
-    for name in _BOTH:
-        extension.own_magics[name] = shell.find_line_magic(name)
-        shell.register_magic_function(_line_of_both(extension, name), "line", name)
+    for name, kind in _BOTH:
+        extension.own_magics[name, kind] = shell.find_magic(name, kind)
+        both = _line_of_both if kind == "line" else _cell_of_both
+        shell.register_magic_function(both(extension, name), kind, name)
     shell.input_transformers_cleanup.append(extension.transform)
     shell.Completer.custom_matchers.append(extension.complete)
     atexit.register(extension.close)
@@ -179,8 +186,8 @@ def unload(shell: Any) -> None:
     extension, _loaded = _loaded, None
     extension.close()
     extension.is_distributed = False
-    for name, magic in extension.own_magics.items():
-        shell.register_magic_function(magic, "line", name)
+    for (name, kind), magic in extension.own_magics.items():
+        shell.register_magic_function(magic, kind, name)
     shell.input_transformers_cleanup.remove(extension.transform)
     shell.Completer.custom_matchers.remove(extension.complete)
 
@@ -195,12 +202,23 @@ def _line_of(extension: Extension, name: str) -> Any:
 
 def _line_of_both(extension: Extension, name: str) -> Any:
     def magic(line: str) -> None:
-        if extension.is_distributed and extension.kernel is not None:
+        if extension.is_on_ranks:
             extension.pass_line(name, line)
         else:
-            extension.own_magics[name](line)
+            extension.own_magics[name, "line"](line)
 
     magic.__doc__ = f"%{name}: of the ranks where cells run there, else of this kernel"
+    return magic
+
+
+def _cell_of_both(extension: Extension, name: str) -> Any:
+    def magic(line: str, cell: str) -> None:
+        if extension.is_on_ranks:
+            extension.pass_cell(name, line, cell)
+        else:
+            extension.own_magics[name, "cell"](line, cell)
+
+    magic.__doc__ = f"%%{name}: of the ranks where cells run there, else of this kernel"
     return magic
 
 
