@@ -7,7 +7,7 @@
 #   - what is newer in the C++ library comes from libstdc++.a, and is hidden, while all the rest comes from the system's:
 #     a process has one copy of exceptions and streams, which it shares with LibTorch;
 #   - ZeroMQ and libcrypto are linked in, libdw and libelf come along (tools/portable-libraries).
-# The target wheel_files then fails if any file of the wheel needs more than the floor.
+# The targets wheel_files and wheel_torch_files then fail if a file of the wheel needs more than the floor.
 option(LOCKSTEP_PORTABLE "Link for every system that has the torch of PyPI" OFF)
 if(NOT LOCKSTEP_PORTABLE)
   return()
@@ -58,8 +58,8 @@ list(REMOVE_AT _archives 0)
 # although no symbol names them.
 set(_c_libraries ${_made}/newer.o ${_archives} ${_made}/libm.so.6 ${_made}/libc.so.6 ${_made}/ld-linux-x86-64.so.2
   ${_made}/libgcc_s.so.1 -Wl,--push-state,--no-as-needed ${_made}/libpthread.so.0 ${_made}/libdl.so.2 -Wl,--pop-state)
-set(_linker_flags -fuse-ld=lld -nodefaultlibs -Wl,--undefined-version
-  -Wl,--exclude-libs,libstdc++.a:libgcc.a:libc_nonshared.a:libzmq.a:libcrypto.a:libeu.a:libz.a)
+set(_linker_flags -fuse-ld=lld -nodefaultlibs -Wl,--gc-sections -Wl,--icf=safe -Wl,--undefined-version
+  -Wl,--exclude-libs,libstdc++.a:libgcc.a:libc_nonshared.a:libzmq.a:libcrypto.a:libeu.a:libz.a:libzstd.a)
 list(JOIN _linker_flags " " _flags)
 string(APPEND CMAKE_SHARED_LINKER_FLAGS " ${_flags}")
 string(APPEND CMAKE_EXE_LINKER_FLAGS " ${_flags} ${_made}/start.o")
@@ -100,6 +100,25 @@ foreach(_name fmt fmt-header-only)  # find_package(fmt) takes what is there
   target_include_directories(fmt::${_name} INTERFACE ${LOCKSTEP_FMT_INCLUDE})
   target_compile_definitions(fmt::${_name} INTERFACE FMT_HEADER_ONLY=1)
 endforeach()
+
+# In a wheel, what is linked with LibTorch is in a folder of its own for each minor version, and finds the rest two folders
+# above (python/CMakeLists.txt).
+list(APPEND CMAKE_INSTALL_RPATH $ORIGIN/../../lib)
+
+# lockstep_install_licences(COMPONENT FOLDER README PACKAGES…): the terms of all that is linked in or comes along, as Debian's
+# PACKAGES have them, and the licences that they refer to, in the FOLDER of share/licenses. README says what is of which.
+function(lockstep_install_licences component folder readme)
+  set(folder lockstep/share/licenses/${folder})
+  foreach(package IN LISTS ARGN)
+    install(FILES /usr/share/doc/${package}/copyright DESTINATION ${folder} RENAME ${package}
+      COMPONENT ${component} EXCLUDE_FROM_ALL)
+  endforeach()
+  foreach(licence Apache-2.0 GPL-2 GPL-3 LGPL-3)
+    install(FILES /usr/share/common-licenses/${licence} DESTINATION ${folder}
+      COMPONENT ${component} EXCLUDE_FROM_ALL)
+  endforeach()
+  install(FILES ${readme} DESTINATION ${folder} RENAME README.md COMPONENT ${component} EXCLUDE_FROM_ALL)
+endfunction()
 
 # lockstep_check_portable(TARGET FILES…): the target fails if a file needs more than the floor, or other libraries than those
 # of each system, of torch, and of the wheel itself.

@@ -22,7 +22,7 @@ def main():
     undefined = symbols(plugin, "--undefined-only")
     linked = [*(libtorch / f"lib{name}.so" for name in ("c10", "torch_cpu", "c10_cuda")), cudart]
     resolved = subprocess.run(["ldd", str(plugin)], check=True, capture_output=True, text=True).stdout
-    linked += [pathlib.Path(path) for path in re.findall(r"=> (/\S+)", resolved) if "torch" not in path]
+    linked += [pathlib.Path(path) for path in re.findall(r"=> (/\S+)", resolved) if "torch" not in pathlib.Path(path).name]
     linked += [pathlib.Path(path) for path in re.findall(r"^\s*(/\S+)", resolved, re.M)]
     exported = set().union(*(symbols(library, "--defined-only") for library in linked if library.exists()))
     found = undefined - exported

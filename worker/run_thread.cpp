@@ -14,6 +14,7 @@
 #include "collectives/session_group.h"
 #include "inspectors/exchange/report.h"
 #include "protocol/error.h"
+#include "protocol/installation.h"
 #include "worker/cell/call_sites.h"
 #include "worker/cell/cell_error.h"
 #include "worker/libtorch.h"
@@ -83,7 +84,7 @@ bool RunThread::start() {
   hello.cell_limit = cells_left();
   outbox_.post(hello);
   if (!configuration_.problems.empty()) return not_ready(joined(configuration_.problems));
-  if (hello.versions.libtorch != libtorch_built_with())
+  if (protocol::minor_of(hello.versions.libtorch) != protocol::minor_of(libtorch_built_with()))
     return not_ready(
         fmt::format("the worker was built with LibTorch {} and runs with {}: set LD_LIBRARY_PATH back, or "
                     "build again with LOCKSTEP_LIBTORCH naming the one to use",

@@ -22,7 +22,7 @@ const char* const kRange = "2.11 to 2.15";
 
 /// Says how to fix programs that are missing or do not run.
 std::string repair() {
-  if (protocol::is_wheel()) return "install the wheel again (pip install --force-reinstall --no-deps, and the wheel)";
+  if (protocol::is_wheel()) return "install the wheel again (pip install --force-reinstall --no-deps lockstep)";
   if (protocol::is_installed())
     return "run " + protocol::setup_command() + ", which names missing Debian packages, or install Lockstep again";
   return "build again (cmake --build --preset release), or run tools/setup first if a library is missing";
@@ -91,7 +91,7 @@ Check check_libtorch(const json& worker, const protocol::LibTorch& libtorch) {
     check.state = CheckState::missing;
     check.fix =
         "point LOCKSTEP_LIBTORCH at one of the supported versions, or run tools/setup to get 2.11.0, and build again";
-  } else if (!built_with.empty() && version != built_with) {
+  } else if (!built_with.empty() && protocol::minor_of(version) != protocol::minor_of(built_with)) {
     check.state = CheckState::missing;
     check.found = "LibTorch " + version + " is loaded, and this build was made with " + built_with;
     check.fix = "take LD_LIBRARY_PATH out of the environment if it names another LibTorch" +
@@ -109,22 +109,26 @@ Check check_compiler(const json& compiler, const protocol::LibTorch& libtorch) {
     check.state = CheckState::missing;
     check.found = problem;
     check.fix = "run " + protocol::setup_command() + ": it gets LibTorch, and installs or names missing packages";
+    if (const size_t colon = problem.find(": "); protocol::is_wheel() && colon != std::string::npos) {
+      // What is missing is the machine's or another wheel's, and the sentence ends with the fix.
+      check.found = problem.substr(0, colon);
+      check.fix = problem.substr(colon + 2);
+    }
   }
   return check;
 }
 
-/// A wheel has what runs everywhere. Clang and the headers of the C++ library are Debian's.
 Check check_wheel() {
   return {
       .name = "compiler",
       .state = CheckState::note,
       .found =
-          "none: the wheel watches Python jobs (lockstep run -- torchrun …), compares checkpoints (lockstep verify) "
-          "and runs built files (lockstep run FILE.lockstep), and can't compile C++ cells",
-      .fix = std::string("for C++ cells, in sessions and in the ranks of a job, install the package lockstep ") +
-             kVersion +
-             " for Debian 12, which has clang 19 and the headers come with it, and call its lockstep: lockstep "
-             "attach finds the jobs that this wheel watches",
+          "none: the wheel watches Python jobs (lockstep run -- torchrun …), has sessions of Python ranks (lockstep "
+          "--python), compares checkpoints (lockstep verify) and runs built files (lockstep run FILE.lockstep), and "
+          "can't compile C++ cells",
+      .fix = std::string("for C++ cells, in sessions and in the ranks of a job: ") + protocol::kGetCells +
+             ", and g++ 10 or newer, whose headers cells include (Debian: apt-get install g++; RHEL: dnf install "
+             "gcc-c++)",
       .data = {{"run_only", true}, {"wheel", true}}};
 }
 
@@ -173,7 +177,7 @@ Check check_versions(const json& worker, const json& compiler) {
   }
   const std::string ours = text_of(worker, "libtorch_built_with");
   const std::string theirs = compiler.is_null() ? "" : text_of(compiler, "libtorch");
-  if (!ours.empty() && !theirs.empty() && ours != theirs) {
+  if (!ours.empty() && !theirs.empty() && protocol::minor_of(ours) != protocol::minor_of(theirs)) {
     check.state = CheckState::missing;
     check.found += "; cells are compiled for LibTorch " + theirs + ", and the worker is built with " + ours;
     check.fix = "let LOCKSTEP_LIBTORCH name the LibTorch of the build, or build again";

@@ -55,6 +55,7 @@ std::vector<std::string> visible_devices(int count, const char* variable) {
 bool has_cuda_plugin() {
   std::error_code error;
   if (const char* named = std::getenv("LOCKSTEP_PLUGIN"); named && *named) return fs::exists(named, error);
+  if (protocol::is_wheel()) return fs::exists(protocol::torch_prefix() / "lib/liblockstep_cuda.so", error);
   const char* chosen = std::getenv("LOCKSTEP_BIN");
   const fs::path folder =
       chosen && *chosen ? fs::path(chosen) : fs::read_symlink("/proc/self/exe", error).parent_path();

@@ -25,6 +25,8 @@ extern char** environ;
 namespace lockstep::shell {
 namespace {
 
+constexpr const char* kWorker = "lockstep-worker";
+
 /// What the child does between fork and exec: async-signal-safe calls only, since libzmq has a thread of its own.
 [[noreturn]] void become(const Launch& launch, char* const* arguments, char* const* environment, int input,
                          pid_t parent, int report, const BlockedSignals& signals) {
@@ -177,9 +179,9 @@ ProcessEnd Child::finish() {
 
 Launch worker_launch() {
   Launch launch;
-  launch.program = find_program("lockstep-worker");
   const protocol::LibTorch libtorch = protocol::find_libtorch();
   if (!libtorch.problem.empty()) throw StartError(libtorch.sentence());
+  launch.program = find_program(kWorker);
   const char* value = std::getenv("LD_LIBRARY_PATH");
   const std::string of_user = value ? value : "";
   // It comes after the user's folders, as the loader would look into a folder that is written in the program. The
@@ -208,12 +210,15 @@ std::string find_program(const std::string& name) {
     std::error_code error;
     folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   }
+  if (name == kWorker && protocol::is_wheel()) folder = (protocol::torch_prefix() / "bin").string();
   const std::string path = folder + "/" + name;
+  if (::access(path.c_str(), X_OK) != 0 && name == "lockstep-compiler" && protocol::is_wheel())
+    throw StartError(std::string("C++ cells need a compiler, which is not in the wheel: ") + protocol::kGetCells +
+                     ". Sessions of Python ranks (lockstep --python) need none");
   if (::access(path.c_str(), X_OK) != 0 && name == "lockstep-compiler" && protocol::is_run_only())
-    throw StartError(std::string(protocol::is_wheel() ? "the wheel watches Python jobs and runs built files"
-                                                      : "this installation runs built files") +
-                     ", and has no compiler of cells: build the script where there is one (lockstep build SCRIPT -o "
-                     "FILE.lockstep), or install the package with the compiler");
+    throw StartError(
+        "this installation runs built files, and has no compiler of cells: build the script where there "
+        "is one (lockstep build SCRIPT -o FILE.lockstep), or install the package with the compiler");
   if (::access(path.c_str(), X_OK) != 0)
     throw StartError(name + " is missing: there is none in " + folder +
                      ". Build all of Lockstep, or let LOCKSTEP_BIN name the folder that has it");

@@ -85,7 +85,8 @@ class Child {
 /// StartError: no such program, no LibTorch.
 Launch worker_launch();
 
-/// Returns the path of a program of Lockstep: in the folder that LOCKSTEP_BIN names, or else beside this executable.
+/// Returns the path of a program of Lockstep: in the folder that LOCKSTEP_BIN names, or else beside this executable;
+/// lockstep-worker of a wheel in that of protocol::torch_prefix().
 /// Throws StartError naming where it looked.
 std::string find_program(const std::string& name);
 

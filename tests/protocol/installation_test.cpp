@@ -129,16 +129,54 @@ TEST_F(InstallationTest, ABuildFolderIsSetUpByTheScriptOfItsTree) {
   EXPECT_EQ(programs_prefix(), folder_ / "prefix");
 }
 
-TEST_F(InstallationTest, AWheelHasTheTorchBesideIt) {
-  EXPECT_FALSE(is_wheel());
-  fs::remove(folder_ / "prefix/bin/lockstep-setup");
-  write("prefix/lib/torch.version", "2.13.0\n");
-  write("prefix/lib/lockstep/libtorch.folder", "../torch\n");
-  write("prefix/include/lockstep/dist.h", "");
+/// A package's folder in site-packages, with what is linked with LibTorch for 2.9 and 2.13.
+class WheelTest : public InstallationTest {
+ protected:
+  WheelTest() {
+    fs::remove_all(prefix_);
+    write("site/lockstep/lib/lockstep.version", "0.1.0\n");
+    write("site/lockstep/include/lockstep/dist.h", "");
+    for (const char* minor : {"9", "13"})
+      write(std::string("site/lockstep/torch2.") + minor + "/bin/lockstep-worker", "");
+    set("LOCKSTEP_BIN", folder_ / "site/lockstep/bin");
+    fs::create_directories(folder_ / "site/lockstep/bin");
+  }
+  const fs::path prefix_ = folder_ / "prefix";
+};
+
+TEST_F(WheelTest, TakesTheTorchBesideItOfAnyOfItsMinorVersions) {
   EXPECT_TRUE(is_wheel() && is_installed() && is_run_only());
-  EXPECT_EQ(setup_command(), "pip install torch==2.13.0");
-  EXPECT_THAT(find_libtorch().problem, HasSubstr("in " + (folder_ / "torch").string() + ","));
-  EXPECT_EQ(libtorch("torch", 13), find_libtorch().folder);
+  EXPECT_EQ(libtorch("site/torch", 13), find_libtorch().folder);
+  EXPECT_EQ(find_libtorch().version, "2.13.0");
+  EXPECT_EQ(libtorch_version(), "2.13.0");
+  EXPECT_EQ(torch_prefix(), folder_ / "site/lockstep/torch2.13");
+  set("LOCKSTEP_LIBTORCH", libtorch("elsewhere/torch", 9));
+  EXPECT_EQ(find_libtorch().folder, folder_ / "elsewhere/torch");
+  EXPECT_EQ(torch_prefix(), folder_ / "site/lockstep/torch2.9");
+}
+
+TEST_F(WheelTest, RefusesATorchThatItHasNothingFor) {
+  libtorch("site/torch", 12);
+  EXPECT_THAT(find_libtorch().problem, HasSubstr("torch 2.12.0 in " + (folder_ / "site/torch").string()));
+  EXPECT_EQ(find_libtorch().fix, "pip install 'torch>=2.9,<2.14'");
+  EXPECT_EQ(torch_prefix(), "");
+  EXPECT_EQ(libtorch_version(), "");
+  set("LOCKSTEP_LIBTORCH", "/nowhere/torch");
+  EXPECT_EQ(find_libtorch().sentence(),
+            "there is no torch in /nowhere/torch: unset LOCKSTEP_LIBTORCH, which names it, or pip install "
+            "'torch>=2.9,<2.14'");
+}
+
+TEST_F(WheelTest, HasACompilerWithThePackageOfCells) {
+  EXPECT_TRUE(is_run_only());
+  write("site/lockstep/bin/lockstep-compiler", "");
+  EXPECT_FALSE(is_run_only());
+  EXPECT_TRUE(is_wheel());
+}
+
+TEST_F(InstallationTest, AMinorVersionIsTheFirstTwoNumbers) {
+  EXPECT_EQ(minor_of("2.11.0"), "2.11");
+  EXPECT_EQ(minor_of("2.11"), "2.11");
 }
 
 TEST_F(InstallationTest, AFolderOfProgramsWithoutAVersionDoesNotCount) {

@@ -167,14 +167,19 @@ class Package(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             package = pathlib.Path(folder) / "lockstep"
             shutil.copytree(TREE / "python" / "lockstep", package, ignore=shutil.ignore_patterns("__pycache__"))
+            for each in ("torch2.9", "torch2.100"):
+                (package / each / "lib").mkdir(parents=True)
             (package / "lib").mkdir()
-            (package / "lib" / "torch.version").write_text("2.99.1\n")
-            said = run("import torch\ntry:\n  import lockstep\nexcept ImportError as error:\n  print(error)",
-                       PYTHONPATH=folder)
+            (package / "lib" / "lockstep.version").write_text("0.1.0\n")
+            program = "import torch\ntry:\n  import lockstep\nexcept ImportError as error:\n  print(error)"
+            said = run(program, PYTHONPATH=folder)
             minor = run("import torch; print('.'.join(torch.__version__.split('.')[:2]))")
-        self.assertIn("this wheel is for torch 2.99, and torch " + minor, said)
-        self.assertIn(f"+torch{minor}-py3-none-manylinux_2_28_x86_64.whl", said)
-        self.assertIn(f"tools/wheel --torch {minor}", said)
+            self.assertIn("lockstep 0.1.0 has libraries for torch 2.9, 2.100, and torch " + minor, said)
+            self.assertIn("pip install 'torch>=2.9,<2.101'", said)
+            self.assertIn(f"tools/wheel --torch {minor}", said)
+            for each in ("torch2.9", "torch2.100"):
+                shutil.rmtree(package / each)
+            self.assertIn("has no libraries for any torch", run(program, PYTHONPATH=folder))
 
     def test_the_entry_point_never_fails(self):
         path = f"{BUILD / 'python'}:{BUILD / 'python' / 'autoload'}"
@@ -212,14 +217,20 @@ class Package(unittest.TestCase):
                 env=environment(LOCKSTEP_BUILD=str(BUILD)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.assertEqual(done.returncode, 0, done.stdout)
             (wheel,) = pathlib.Path(folder).glob("*.whl")
-            version = (BUILD / "lib" / "lockstep" / "libtorch.version").read_text().strip()
-            self.assertRegex(wheel.name, r"^lockstep-[0-9.]+\+torch" + ".".join(version.split(".")[:2]) +
-                             r"-py3-none-linux_x86_64\.whl$")
+            major, minor, _ = (BUILD / "lib" / "lockstep" / "libtorch.version").read_text().split(".")
+            self.assertRegex(wheel.name, r"^lockstep-[0-9.]+-py3-none-linux_x86_64\.whl$")
+            of_torch = f"lockstep/torch{major}.{minor}"
             names = zipfile.ZipFile(wheel).namelist()
-            for each in ("lockstep/lib/liblockstep.so.0", "lockstep/lib/liblockstep_python.so", "lockstep/py.typed",
-                         "lockstep_autoload/__init__.py", "lockstep/lib/liblockstep_cells.so",
-                         "lockstep/lib/liblockstep_interpose.so.0", "lockstep/bin/lockstep-worker"):
+            for each in (f"{of_torch}/lib/liblockstep.so.0", f"{of_torch}/lib/liblockstep_python.so", "lockstep/py.typed",
+                         "lockstep_autoload/__init__.py", f"{of_torch}/lib/liblockstep_cells.so",
+                         f"{of_torch}/lib/liblockstep_interpose.so.0", f"{of_torch}/bin/lockstep-worker",
+                         "lockstep/bin/lockstep"):
                 self.assertIn(each, names)
+            (metadata,) = [each for each in names if each.endswith(".dist-info/METADATA")]
+            said = zipfile.ZipFile(wheel).read(metadata).decode().splitlines()
+            self.assertIn(f"Requires-Dist: torch<{major}.{int(minor) + 1},>={major}.{minor}", said)
+            (cells,) = [each for each in said if each.startswith("Requires-Dist: lockstep-cells")]
+            self.assertRegex(cells, f"lockstep-cells=={wheel.name.split('-')[1]}; extra == .cells.$")
             for header in ("worker/cell/cell.h", "python/cells/py.h", "collectives/dist.h", "dist.h"):
                 self.assertIn(f"lockstep/include/lockstep/{header}", names)
             self.assertFalse([each for each in names if "operators" in each or "__pycache__" in each])
@@ -230,24 +241,24 @@ class Package(unittest.TestCase):
             subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
                             "--target", str(installed), str(wheel)], check=True)
             said = run(IMPORT + "print(maps)\nprint(lockstep.__version__)\n" + KERNELS, PYTHONPATH=str(installed))
-            self.assertIn(f"{installed}/lockstep/lib/liblockstep_python.so", said)
+            self.assertIn(f"{installed}/{of_torch}/lib/liblockstep_python.so", said)
             self.assertIn(wheel.name.split("-")[1], said.splitlines())
             self.assertTrue((installed / "share" / "man" / "man1" / "lockstep.1").is_file())
             self.assertTrue((installed / "share" / "lockstep" / "scripts" / "lessons").is_dir())
-            self.check_programs(installed)
+            self.check_programs(installed, of_torch)
             has_cuda = run("import torch; print(torch.version.cuda)") != "None"
             if has_cuda and (BUILD / "lib" / "liblockstep_cuda.so").exists():
-                self.assertIn("lockstep/lib/liblockstep_cuda.so", names)
+                self.assertIn(f"{of_torch}/lib/liblockstep_cuda.so", names)
                 self.assertIn("kernels: True", said)
 
-    def check_programs(self, installed):
+    def check_programs(self, installed, of_torch):
         """The program of a wheel, as a command and as a module. torch is in another folder than the package."""
         for command in ([str(installed / "bin" / "lockstep")], [sys.executable, "-m", "lockstep"]):
             done = subprocess.run([*command, "doctor", "--json"], text=True, capture_output=True, cwd="/",
                                   env=environment(PYTHONPATH=str(installed), CUDA_VISIBLE_DEVICES=""))
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             checks = {each["name"]: each for each in json.loads(done.stdout)["checks"]}
-            self.assertEqual(checks["lockstep-worker"]["found"], str(installed / "lockstep" / "bin" / "lockstep-worker"))
+            self.assertEqual(checks["lockstep-worker"]["found"], str(installed / of_torch / "bin" / "lockstep-worker"))
             self.assertEqual(checks["libtorch"]["data"]["folder"], run("import torch; print(torch.__path__[0])"))
             self.assertTrue(checks["compiler"]["data"]["wheel"])
 

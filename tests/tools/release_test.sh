@@ -20,7 +20,10 @@ pwd > "$2/${name}_1.2.3_amd64.deb"
 SCRIPT
 cat > tools/wheel <<'SCRIPT'
 #!/usr/bin/env bash
-pwd > "$4/lockstep-1.2.3+torch$2-py3-none-manylinux_2_28_x86_64.whl"
+name=lockstep
+[ "$1" != --cells ] || name=lockstep_cells
+while [ "$1" != --out ]; do shift; done
+pwd > "$2/$name-1.2.3-py3-none-manylinux_2_28_x86_64.whl"
 SCRIPT
 chmod +x tools/*
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b GIT_CONFIG_GLOBAL=/dev/null

@@ -37,33 +37,48 @@ def _minor(version: str) -> str:
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
-def libraries() -> pathlib.Path:
-    """The folder with the libraries: beside this file, or where an editable installation has put them."""
+def _installed() -> pathlib.Path:
+    """The folder of the package that has its libraries: this file's, or that of an editable installation."""
     for entry in [FOLDER, *(pathlib.Path(each) / "lockstep" for each in sys.path)]:
-        if (entry / "lib" / "torch.version").is_file():
-            return entry / "lib"
+        if (entry / "lib" / "lockstep.version").is_file():
+            return entry
     raise ImportError(
-        f"lockstep: {FOLDER / 'lib'} has no libraries. This is the package's source; install a wheel (tools/wheel "
-        "makes one), or the source with `pip install -e python`"
+        f"lockstep: {FOLDER / 'lib'} has no libraries. This is the package's source; install a wheel (pip install "
+        "lockstep, or tools/wheel, which makes one), or the source with `pip install -e python`"
     )
 
 
+def shared() -> pathlib.Path:
+    """The folder of what is the same for every torch."""
+    return _installed() / "lib"
+
+
+def libraries() -> pathlib.Path:
+    """The folder of the libraries for the torch of this process. LibTorch's classes are laid out alike in all versions of
+    a minor one."""
+    return _installed() / f"torch{_minor(str(torch.__version__))}" / "lib"
+
+
 def version() -> str:
-    """As the wheel has it: "0.1.0+torch2.11"."""
-    built = (libraries() / "torch.version").read_text().strip()
-    return f"{(libraries() / 'lockstep.version').read_text().strip()}+torch{_minor(built)}"
+    return (shared() / "lockstep.version").read_text().strip()
 
 
 def check_torch() -> None:
-    """Raises ImportError if the library is for another minor version of torch, whose classes are laid out otherwise."""
-    built = (libraries() / "torch.version").read_text().strip()
+    """Raises ImportError if there is no library for this minor version of torch."""
+    if libraries().is_dir():
+        return
+    folders = _installed().glob("torch[0-9]*.[0-9]*")
+    minors = sorted(tuple(int(part) for part in each.name[len("torch"):].split(".")) for each in folders)
+    if not minors:
+        raise ImportError(f"lockstep: {_installed()} has no libraries for any torch. Install it again: pip install "
+                          "--force-reinstall --no-deps lockstep")
+    names = [f"{major}.{minor}" for major, minor in minors]
     here = str(torch.__version__)
-    if _minor(built) != _minor(here):
-        raise ImportError(
-            f"lockstep: this wheel is for torch {_minor(built)}, and torch {here} is installed. Install the wheel "
-            f"lockstep-…+torch{_minor(here)}-py3-none-manylinux_2_28_x86_64.whl (`tools/wheel --torch {_minor(here)}` makes "
-            f"it), or torch {_minor(built)}"
-        )
+    raise ImportError(
+        f"lockstep {version()} has libraries for torch {', '.join(names)}, and torch {here} is installed. Install a torch "
+        f"that fits (pip install 'torch>={names[0]},<{minors[-1][0]}.{minors[-1][1] + 1}'), or a Lockstep for torch "
+        f"{_minor(here)}: a newer one (pip install -U lockstep), or one of its source (tools/wheel --torch {_minor(here)})"
+    )
 
 
 def skipped_folders() -> list[str]:
@@ -152,4 +167,4 @@ def give_subject(tensors: Sequence[torch.Tensor], subject: dict[str, Any]) -> No
 
 
 __all__ = ["PythonRaised", "call", "check_torch", "constant", "give_list", "give_subject", "is_loaded", "libraries",
-           "load", "skipped_folders", "torch_folder", "version", "working_folder"]
+           "load", "shared", "skipped_folders", "torch_folder", "version", "working_folder"]

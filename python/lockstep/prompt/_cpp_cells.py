@@ -36,11 +36,11 @@ os.register_at_fork(after_in_child=_new_lock)
 
 def headers() -> pathlib.Path:
     """The folder of Lockstep's headers that fit the library of this package."""
-    libraries = _library.libraries()
-    installed = libraries.parent / "include" / "lockstep"
+    shared = _library.shared()
+    installed = shared.parent / "include" / "lockstep"
     if (installed / "worker" / "cell" / "cell.h").is_file():
         return installed
-    named = libraries / "headers.folder"  # of a build folder: the tree
+    named = shared / "headers.folder"  # of a build folder: the tree
     return pathlib.Path(named.read_text().strip()) if named.is_file() else installed
 
 

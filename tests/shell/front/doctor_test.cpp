@@ -154,14 +154,13 @@ TEST_F(DoctorTest, AnInstallationWithoutItsLibrariesNamesItsSetUp) {
 TEST_F(DoctorTest, AWheelSaysWhatItCanNotDoAndTheWayToIt) {
   fs::create_directories(folder_ / "bin");
   fs::create_directories(folder_ / "lib/lockstep");
-  std::ofstream(folder_ / "lib/lockstep/libtorch.version") << "2.11.0\n";
-  std::ofstream(folder_ / "lib/torch.version") << "2.11.0\n";
+  std::ofstream(folder_ / "lib/lockstep.version") << "0.1.0\n";
   const Variable bin("LOCKSTEP_BIN", folder_ / "bin");
   const Check check = find(check_installation(), "compiler");
   EXPECT_EQ(check.state, CheckState::note);
   EXPECT_THAT(check.found, HasSubstr("can't compile C++ cells"));
-  EXPECT_THAT(check.fix, HasSubstr("clang 19"));
-  EXPECT_THAT(check.fix, HasSubstr("lockstep attach"));
+  EXPECT_THAT(check.fix, HasSubstr("pip install 'lockstep[cells]'"));
+  EXPECT_THAT(check.fix, HasSubstr("g++ 10 or newer"));
 }
 
 TEST_F(DoctorTest, ProgramsOfDifferentBuilds) {
