@@ -15,8 +15,10 @@ std::string describe_program(const Options& options) {
                                 {"lockstep", kVersion},
                                 {"protocol", kProtocolVersion},
                                 {"compiler", compiler_version()},
-                                {"libtorch_built_with", LOCKSTEP_LIBTORCH_VERSION}};
-  if (const std::string problem = installation_problem(options); !problem.empty()) {
+                                {"libtorch", options.libtorch_version}};
+  std::string problem = installation_problem(options);
+  if (problem.empty()) problem = standard_headers_problem(options);
+  if (!problem.empty()) {
     description["problem"] = problem;
   } else {
     const std::string folder = header_folder(options);

@@ -7,7 +7,7 @@
 
 namespace lockstep::compiler {
 
-/// Returns a JSON object: program, lockstep, protocol, compiler, libtorch_built_with; `problem`, where the installation
+/// Returns a JSON object: program, lockstep, protocol, compiler, libtorch (its version); `problem`, where the installation
 /// has one; otherwise `header` (the folder of the precompiled header) and `header_state`: ready, missing (it will be
 /// built), damaged.
 std::string describe_program(const Options& options);

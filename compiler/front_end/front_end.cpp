@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "compiler/front_end/clang_headers.h"
@@ -91,6 +92,19 @@ std::unique_ptr<CompilerInstance> make_instance(const Options& options, const st
   return instance;
 }
 
+// The oldest release of the C++ library that has what cells use of C++20.
+constexpr int kOldestGcc = 10;
+
+/// Returns the N of "# define _GLIBCXX_RELEASE N" in bits/c++config.h of that folder; 0 where there is none.
+int release_in(const fs::path& folder) {
+  std::ifstream file(folder / "bits/c++config.h");
+  constexpr std::string_view kDefine = "_GLIBCXX_RELEASE ";
+  for (std::string line; std::getline(file, line);)
+    if (const size_t at = line.find(kDefine); line.starts_with('#') && at != line.npos)
+      return std::atoi(line.c_str() + at + kDefine.size());
+  return 0;
+}
+
 /// Instantiates in the header what its virtual tables need. Otherwise clang does that in each translation unit that
 /// reads the header, which takes two seconds.
 class DefineTables : public SemaConsumer {
@@ -120,6 +134,28 @@ class BuildHeader : public GeneratePCHAction {
 };
 
 }  // namespace
+
+std::string standard_headers_problem(const Options& options) {
+  IgnoringDiagConsumer ignored;
+  auto instance = make_instance(options, {"-xc++", "cells.cpp"}, &ignored);
+  bool has_c = false;
+  int release = 0;
+  std::error_code error;
+  for (const auto& entry : instance->getHeaderSearchOpts().UserEntries) {
+    if (fs::exists(entry.Path + "/features.h", error)) has_c = true;
+    if (release == 0) release = release_in(entry.Path);
+  }
+  const std::string fix = "install g++ " + std::to_string(kOldestGcc) +
+                          " or newer, whose headers cells include (Debian: apt-get install g++; RHEL: dnf install "
+                          "gcc-c++, or gcc-toolset-12-gcc-c++)";
+  if (release == 0) return "no headers of the C++ library were found: " + fix;
+  if (release < kOldestGcc)
+    return "the newest headers of the C++ library on this machine are of g++ " + std::to_string(release) + ": " + fix;
+  if (!has_c)
+    return "no headers of the C library were found: install them (Debian: apt-get install libc6-dev; RHEL: dnf install "
+           "glibc-devel)";
+  return "";
+}
 
 void build_header(const Options& options, const std::string& path) {
   std::string words;

@@ -16,6 +16,10 @@ namespace lockstep::compiler {
 /// Returns the flags with which everything is compiled: the precompiled header, the prelude, and cells.
 std::vector<std::string> compile_flags(const Options& options);
 
+/// Returns what is wrong with the machine's headers of the C and the C++ library, which clang takes from its g++, as a
+/// sentence with the fix; empty if nothing is.
+std::string standard_headers_problem(const Options& options);
+
 /// Returns the text of the precompiled header.
 std::string header_text(const Options& options);
 

@@ -24,6 +24,13 @@ std::string find_include_root() {
   return LOCKSTEP_SOURCE_ROOT;
 }
 
+/// Clang's own headers come with a compiler that is linked with Clang statically; else they are those of its library.
+std::string find_resource_dir() {
+  std::error_code error;
+  const fs::path own = protocol::programs_prefix() / "lib/clang/" CLANG_VERSION_MAJOR_STRING;
+  return fs::exists(own, error) ? own.string() : LOCKSTEP_DEFAULT_RESOURCE_DIR;
+}
+
 /// Returns an empty path if the user has no folder for it.
 std::string find_cache() {
   const fs::path folder = protocol::user_folder("XDG_CACHE_HOME", ".cache");
@@ -61,6 +68,7 @@ Options read_options(int argc, char** argv) {
     } else if (argument == "--python-job") {
       options.for_python_job = true;
       options.libtorch = value();
+      options.libtorch_version = protocol::version_of_libtorch(options.libtorch);
       options.include_root = value();
     } else if (argument == "-I") {
       options.include_dirs.push_back(value());
@@ -78,10 +86,11 @@ Options read_options(int argc, char** argv) {
   if (!options.for_python_job) {
     const protocol::LibTorch libtorch = protocol::find_libtorch();
     options.libtorch = libtorch.folder;
+    options.libtorch_version = libtorch.version;
     if (!libtorch.problem.empty()) options.libtorch_problem = libtorch.sentence();
     options.include_root = find_include_root();
   }
-  options.resource_dir = LOCKSTEP_DEFAULT_RESOURCE_DIR;
+  options.resource_dir = find_resource_dir();
   options.home_dir = protocol::shared_home();
   if (options.cache_dir.empty()) options.cache_dir = find_cache();
   return options;
@@ -96,7 +105,8 @@ std::string installation_problem(const Options& options) {
     return "the headers of torch are not at " + options.libtorch + "/include: install it again";
   if (!fs::exists(options.resource_dir + "/include/stddef.h", error))
     return "clang 19's own headers are not at " + options.resource_dir +
-           ": apt-get install libclang-common-19-dev libclang-19-dev";
+           (protocol::is_wheel() ? std::string(": ") + protocol::kGetCells + " --force-reinstall"
+                                 : ": apt-get install libclang-common-19-dev libclang-19-dev");
   if (options.cache_dir.empty())
     return "there is no folder for the precompiled header: neither XDG_CACHE_HOME nor HOME is set, and this user has "
            "no home. Set XDG_CACHE_HOME to a folder of yours";

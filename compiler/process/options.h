@@ -16,9 +16,10 @@ struct Options {
   bool for_python_job = false;            // --python-job TORCH HEADERS: cells run in ranks of a Python job, with
                                           // the torch and the package's headers in these folders
   std::string libtorch;                   // folder with include/ and lib/ (protocol/installation.h); empty: none
+  std::string libtorch_version;           // "2.11.0"
   std::string libtorch_problem;           // why there is none, as a sentence with the fix; empty when there is one
   std::string include_root;  // folder with worker/cell/cell.h: beside the installed program, or the source tree
-  std::string resource_dir;  // clang's own headers
+  std::string resource_dir;  // clang's own headers: in the wheel lockstep-cells beside the program, else Debian's
   std::string home_dir;  // protocol::shared_home(): a precompiled header there is used, and never written
   std::string cache_dir;  // --cache-dir DIR; $XDG_CACHE_HOME/lockstep, or ~/.cache/lockstep; empty: there is no home
 

@@ -155,29 +155,33 @@ HeaderFiles provide_header(const Options& options, const ReportProgress& progres
   const HeaderFiles files{folder / kHeader, folder / kPrelude, folder / kLibraryNames};
   if (!options.home_dir.empty() && folder.parent_path() == fs::path(options.home_dir) / "pch" && is_usable(folder))
     return files;
-  const SharedFolder shared{
-      .path = folder,
-      .what = "the precompiled header",
-      .advice = "set XDG_CACHE_HOME to a folder of yours",
-      .space = kSpaceNeeded,
-      .steps = {{kHeader, [&](const fs::path& path) { in_copy([&] { build_header(options, path); }); },
-                 "the headers of LibTorch"},
-                {kPrelude,
-                 [&](const fs::path& path) {
-                   in_copy([&] {
-                     CellCompiler compiler(options, path.parent_path() / kHeader);
-                     write_file(path, compiler.make_prelude());
-                   });
-                 },
-                 "the code that cells share"},
-                {kLibraryNames,
-                 [&](const fs::path& path) {
-                   in_copy([&] {
-                     CellCompiler compiler(options, path.parent_path() / kHeader);
-                     write_file(path, compiler.make_library_names());
-                   });
-                 },
-                 "the names for completion"}}};
+  const SharedFolder shared{.path = folder,
+                            .what = "the precompiled header",
+                            .advice = "set XDG_CACHE_HOME to a folder of yours",
+                            .space = kSpaceNeeded,
+                            .steps = {{kHeader,
+                                       [&](const fs::path& path) {
+                                         const std::string missing = standard_headers_problem(options);
+                                         if (!missing.empty()) throw StartError(missing);
+                                         in_copy([&] { build_header(options, path); });
+                                       },
+                                       "the headers of LibTorch"},
+                                      {kPrelude,
+                                       [&](const fs::path& path) {
+                                         in_copy([&] {
+                                           CellCompiler compiler(options, path.parent_path() / kHeader);
+                                           write_file(path, compiler.make_prelude());
+                                         });
+                                       },
+                                       "the code that cells share"},
+                                      {kLibraryNames,
+                                       [&](const fs::path& path) {
+                                         in_copy([&] {
+                                           CellCompiler compiler(options, path.parent_path() / kHeader);
+                                           write_file(path, compiler.make_library_names());
+                                         });
+                                       },
+                                       "the names for completion"}}};
   provide(shared,
           options.for_python_job ? "building the precompiled header of the job's torch (" + options.libtorch + "), once"
                                  : "building the precompiled header of LibTorch, once for this installation",

@@ -131,7 +131,7 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
     compiler->add_library_names(header.library_names);
     compiler->warm_up();
     say({{"ready",
-          {{"prelude", header.prelude}, {"libtorch", LOCKSTEP_LIBTORCH_VERSION}, {"compiler", compiler_version()}}}});
+          {{"prelude", header.prelude}, {"libtorch", options.libtorch_version}, {"compiler", compiler_version()}}}});
     serve(*compiler, std::move(link), supervisor, options.memory_limit_mb);
   } catch (const std::bad_alloc&) {
     fail("the compiler has too little memory (ulimit -v)");
