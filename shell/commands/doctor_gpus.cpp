@@ -64,7 +64,7 @@ std::string gpu_line(const gpus::Gpu& gpu) {
 Check check_driver(const gpus::Machine& machine, int visible) {
   Check check{.name = "gpus",
               .data = {{"visible", visible},
-                       {"plugin", has_cuda_plugin()},
+                       {"plugin", !cuda_plugin().empty()},
                        {"driver", machine.driver.empty() ? json() : json(machine.driver)},
                        {"cuda", machine.cuda > 0 ? json(machine.cuda) : json()},
                        {"problem", machine.problem.empty() ? json() : json(machine.problem)},
@@ -105,19 +105,9 @@ Check check_driver(const gpus::Machine& machine, int visible) {
   return check;
 }
 
-fs::path plugin_path() {
-  std::error_code error;
-  const char* chosen = std::getenv("LOCKSTEP_BIN");
-  const fs::path folder =
-      chosen && *chosen ? fs::path(chosen) : fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& path : {folder / "../lib/liblockstep_cuda.so", folder / "liblockstep_cuda.so"})
-    if (fs::exists(path, error)) return path;
-  return {};
-}
-
 Check check_plugin(const gpus::Machine& machine, bool is_needed) {
   Check check{.name = "gpu plug-in", .data = nullptr};
-  const fs::path path = plugin_path();
+  const fs::path path = cuda_plugin();
   if (path.empty()) {
     check.found = "not built";
     if (is_needed) {

@@ -52,14 +52,21 @@ std::vector<std::string> visible_devices(int count, const char* variable) {
   return visible;
 }
 
-bool has_cuda_plugin() {
+fs::path cuda_plugin() {
   std::error_code error;
-  if (const char* named = std::getenv("LOCKSTEP_PLUGIN"); named && *named) return fs::exists(named, error);
-  if (protocol::is_wheel()) return fs::exists(protocol::torch_prefix() / "lib/liblockstep_cuda.so", error);
-  const char* chosen = std::getenv("LOCKSTEP_BIN");
-  const fs::path folder =
-      chosen && *chosen ? fs::path(chosen) : fs::read_symlink("/proc/self/exe", error).parent_path();
-  return fs::exists(folder / "liblockstep_cuda.so", error) || fs::exists(folder / "../lib/liblockstep_cuda.so", error);
+  std::vector<fs::path> places;
+  if (const char* named = std::getenv("LOCKSTEP_PLUGIN"); named && *named) {
+    places = {named};
+  } else if (protocol::is_wheel()) {
+    places = {protocol::torch_prefix() / "lib/liblockstep_cuda.so"};
+  } else {
+    const char* chosen = std::getenv("LOCKSTEP_BIN");
+    const fs::path folder =
+        chosen && *chosen ? fs::path(chosen) : fs::read_symlink("/proc/self/exe", error).parent_path();
+    places = {folder / "../lib/liblockstep_cuda.so", folder / "liblockstep_cuda.so"};
+  }
+  const auto found = std::ranges::find_if(places, [&](const fs::path& path) { return fs::exists(path, error); });
+  return found == places.end() ? fs::path() : *found;
 }
 
 Gpus find_gpus() {
@@ -77,7 +84,7 @@ Gpus find_gpus() {
     gpus.problem = std::string("CUDA_VISIBLE_DEVICES is '") + (variable ? variable : "") +
                    "', which hides all of the " + std::to_string(of_driver) +
                    " GPUs: unset it, or leave --gpu-ids, --share-gpu and --backend nccl out to run on the CPU";
-  } else if (!has_cuda_plugin()) {
+  } else if (cuda_plugin().empty()) {
     gpus.problem =
         "this build has no plug-in for GPUs (liblockstep_cuda.so): leave --gpu-ids, --share-gpu and "
         "--backend nccl out to run on the CPU";

@@ -1,6 +1,7 @@
 // Finds what the shell knows of GPUs without linking CUDA: which ones the driver shows and the user's environment
 // leaves, whether the plug-in for them is there, and whether LibTorch can use them.
 #pragma once
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,8 @@ std::string no_gpu_reason();
 /// for a driver with `count` GPUs. Null: all.
 std::vector<std::string> visible_devices(int count, const char* variable);
 
-/// Whether the plug-in (liblockstep_cuda.so, beside the programs or in ../lib) that workers load for GPUs is installed,
-/// or LOCKSTEP_PLUGIN names one.
-bool has_cuda_plugin();
+/// Returns the plug-in that workers load for GPUs (liblockstep_cuda.so): what LOCKSTEP_PLUGIN names, or the one that is
+/// installed: in ../lib or beside the programs, in a wheel in that of protocol::torch_prefix(). Empty where there is none.
+std::filesystem::path cuda_plugin();
 
 }  // namespace lockstep::shell

@@ -24,7 +24,7 @@ import tempfile
 import time
 
 BIN, SHARE = pathlib.Path(sys.executable).parent, pathlib.Path(sys.prefix) / "share"
-if pathlib.Path(site.getuserbase(), "bin", "lockstep").is_file():  # pip install --user
+if sys.prefix == sys.base_prefix:  # no virtual environment, so pip install --user
     BIN, SHARE = pathlib.Path(site.getuserbase()) / "bin", pathlib.Path(site.getuserbase()) / "share"
 SCRIPTS = SHARE / "lockstep" / "scripts"
 PATH = f"{BIN}:{pathlib.Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
@@ -172,7 +172,8 @@ def check_cells(folder):
     os.environ["PATH"] = PATH  # of Popen
     begin = time.monotonic()
     lesson = subprocess.Popen(["lockstep", "run", SCRIPTS / "lessons" / "01-ddp-from-scratch.cpp", "-n", "2", "--json", "-"],
-                              env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                              cwd=SHARE / "lockstep", env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True)  # where its data is
     first = None
     lines = []
     for line in lesson.stdout:
@@ -206,6 +207,8 @@ def check_all(folder):
     check("man page", ["test", "-s", SHARE / "man" / "man1" / "lockstep.1"], 0)
     if not (PACKAGE / "bin" / "lockstep-compiler").is_file():
         check("lockstep doctor", ["lockstep", "doctor"], 0, "libtorch", "can't compile C++ cells", "Jobs can be watched.")
+    if list(PACKAGE.glob("torch*/lib/liblockstep_cuda.so")):
+        check("the plug-in for GPUs is found", ["lockstep", "doctor"], 0, "gpu plug-in has code for")
     check("the library in a program", [sys.executable, "-c", META], 0, "ok: True", "caught by lockstep:")
     check("equal checkpoints", ["lockstep", "verify", "rank0.pt", "rank1.pt"], 0)
     check("different checkpoints", ["lockstep", "verify", "rank0.pt", "rank1.pt", "rank2.pt"], 1, "bias")
