@@ -15,8 +15,8 @@ void append(std::string& bytes, const T& value) {
 }  // namespace
 
 std::string object_that_needs(const std::vector<std::string>& libraries) {
-  // The header, two program headers, the dynamic section, the symbol table with its null symbol, the strings.
-  const size_t headers = sizeof(Elf64_Ehdr) + 2 * sizeof(Elf64_Phdr);
+  // The header, three program headers, the dynamic section, the symbol table with its null symbol, the strings.
+  const size_t headers = sizeof(Elf64_Ehdr) + 3 * sizeof(Elf64_Phdr);
   const size_t dynamic_size = (libraries.size() + 5) * sizeof(Elf64_Dyn);
   const size_t symbols = headers + dynamic_size, strings = symbols + sizeof(Elf64_Sym);
   std::string names(1, '\0'), dynamic;
@@ -42,7 +42,7 @@ std::string object_that_needs(const std::vector<std::string>& libraries) {
   header.e_phoff = sizeof header;
   header.e_ehsize = sizeof header;
   header.e_phentsize = sizeof(Elf64_Phdr);
-  header.e_phnum = 2;
+  header.e_phnum = 3;
   constexpr size_t kPage = 4096;
   // It is writable: the dynamic linker turns offsets in the dynamic section into addresses.
   const Elf64_Phdr load{.p_type = PT_LOAD,
@@ -58,11 +58,16 @@ std::string object_that_needs(const std::vector<std::string>& libraries) {
   section.p_offset = section.p_vaddr = section.p_paddr = headers;
   section.p_filesz = section.p_memsz = dynamic_size;
   section.p_align = alignof(Elf64_Dyn);
+  // Without it the object would want the process's stacks executable, which the C library refuses from 2.41 on.
+  Elf64_Phdr stack{};
+  stack.p_type = PT_GNU_STACK;
+  stack.p_flags = PF_R | PF_W;
 
   std::string bytes;
   append(bytes, header);
   append(bytes, load);
   append(bytes, section);
+  append(bytes, stack);
   bytes += dynamic;
   append(bytes, Elf64_Sym{});
   return bytes + names;

@@ -30,14 +30,15 @@ class CppCells(unittest.TestCase):
                 "    });\n  for (auto& each : threads) each.join();\n}\nright.load()",
                 "import torch\ntorch.set_num_threads(3)",  # OpenMP in C++ runs on the threads of torch
                 "%%cpp\n#include <omp.h>\nint seen = 0;\n#pragma omp parallel reduction(+ : seen)\n"
-                "seen += 1 + 100 * omp_get_thread_num();\nseen")
+                "seen += 1 + 100 * omp_get_thread_num();\nseen",
+                "[each.split()[1] for each in open('/proc/self/maps') if '[stack]' in each]")  # not executable by a cell
             self.assertEqual(of(events, "error"), [])
             self.assertEqual(values(events), [
                 ([0, 1], "true"), ([0, 1], "1"), ([0], "16"), ([1], "24"),
                 ([0], "(16.0, True)"), ([1], "(24.0, True)"), ([0, 1], "24.0"),
                 ([0], "10"), ([1], "20"), ([0], "(tensor([0., 0., 0.]), 0.0)"), ([1], "(tensor([1., 1., 1.]), 3.0)"),
                 ([1], "Point{.x = 1, .y = 1}"), ([0], "2"), ([1], "12"), ([0, 1], "101"), ([0, 1], "3"), ([0, 1], "200"),
-                ([0, 1], "303")])
+                ([0, 1], "303"), ([0, 1], "['rw-p']")])
             self.assertEqual([(each["ranks"], each["text"]) for each in of(events, "output")], [([0, 1], "of C++\n")])
             (finding,) = of(events, "finding")
             self.assertEqual((finding["verdict"], finding["where"]), ("ok", "cell 11, line 2"))
