@@ -1,7 +1,8 @@
 # The headers of the tree that a program includes (lockstep/*.h), those that the cells' precompiled header is made of, and what these
 # include, directly or not; no others. More headers may be named. Paths are relative to the tree.
 function(lockstep_cell_headers tree result)
-  set(left lockstep/dist.h lockstep/ddp.h lockstep/inspect.h worker/cell/warm_prelude.h worker/cell/openmp/omp.h ${ARGN})
+  set(left lockstep/dist.h lockstep/ddp.h lockstep/inspect.h worker/cell/warm_prelude.h worker/cell/openmp/omp.h
+    worker/cell/older/source_location ${ARGN})
   set(headers "")
   while(left)
     list(POP_FRONT left header)

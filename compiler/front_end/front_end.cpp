@@ -49,6 +49,8 @@ std::vector<std::string> compile_flags(const Options& options) {
           // <omp.h>; for directives see compiler/parser/openmp.h.
           "-isystem" + options.include_root + "/worker/cell/openmp",
           "-DLOCKSTEP_GCC_OMP_H=\"" + gcc_omp_header() + "\"",
+          // <source_location>, where the machine's C++ library has none.
+          "-idirafter" + options.include_root + "/worker/cell/older",
           // An installed <lockstep/dist.h> lies one folder above the others. Last, since the prefix may be /usr.
           "-idirafter" + options.include_root + "/.."};
 }
