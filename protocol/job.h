@@ -6,8 +6,9 @@
 //                                  {"pid", "start_time", "launcher"}
 //     judge.json                   only from a relay: a `lockstep run` on another machine judges the job,
 //                                  {"pid", "start_time", "host"}; and its verdict.json, {"exit_code", "ends", "host"}
-//     launcher.json                only from torchrun under `lockstep run`, once ranks have failed: how they ended, and
-//                                  those that it has ended then, [{"rank", "pid", "exitcode", "time"}, …]
+//     launcher.json                only under `lockstep run`, once ranks have failed: from torchrun how they ended, and
+//                                  those that it has ended then, [{"rank", "pid", "exitcode", "time"}, …]; or from
+//                                  `lockstep run` itself where it has started the rank and another machine's judges
 //     rank-R.json                  JobRank, written by rank R (python/agent)
 //     rank-R.sock                  where rank R answers requests
 //     rank-R.log                   collective log (collectives/log) of a rank in C++, or whose groups have the backend

@@ -39,6 +39,10 @@ JobHosts::JobHosts(EventLoop& loop, const std::vector<Host>& hosts, const std::s
     throw StartError("none of the hosts answers");
 }
 
+JobHosts::~JobHosts() {
+  for (const auto& each : hosts_) each->leave();
+}
+
 std::vector<JobMember> JobHosts::ranks() const {
   std::vector<JobMember> found;
   for (const auto& [process, rank] : ranks_)

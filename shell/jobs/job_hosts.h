@@ -17,6 +17,10 @@ class JobHosts {
   JobHosts(EventLoop& loop, const std::vector<Host>& hosts, const std::string& program,
            std::function<void(const std::string&)> warning);
 
+  ~JobHosts();
+  JobHosts(const JobHosts&) = delete;
+  JobHosts& operator=(const JobHosts&) = delete;
+
   /// The ranks of this user there that run, of any job.
   std::vector<JobMember> ranks() const;
 

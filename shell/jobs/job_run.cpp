@@ -160,6 +160,7 @@ int JobRun::run() {
   first_rank_.cancel();
   prompts_.reset();
   conclude(*end);
+  for (const auto& each : hosts_) each->leave();
   return exit_code_;
 }
 

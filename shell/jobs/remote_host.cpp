@@ -22,6 +22,7 @@ using namespace std::chrono_literals;
 constexpr auto kPingEvery = 2s;
 constexpr auto kSilentAfter = 10s;  // said then
 constexpr auto kLostAfter = 60s;
+constexpr auto kLeaveLimit = 5s;  // for a relay to end with its input, and its launcher after it
 constexpr size_t kLongestPreface = 1 << 16;
 
 }  // namespace
@@ -67,9 +68,13 @@ void RemoteHost::start(const Host& host, const std::string& program) {
 RemoteHost::~RemoteHost() {
   if (from_) loop_.forget(from_.get());
   if (has_messages_) loop_.forget(has_messages_.get());
+  leave();
+  if (child_) child_->ended_within(kLeaveLimit);  // else its launcher is killed, and what that does is not ours
+}
+
+void RemoteHost::leave() {
   if (to_ && !outgoing_.empty()) loop_.forget_writable(to_.get());
-  to_.reset();  // the relay ends with its input
-  if (child_) child_->ended_within(1000ms);
+  to_.reset();
 }
 
 bool RemoteHost::is_here() const { return hello_ && hello_->machine == dist::machine_identity(); }

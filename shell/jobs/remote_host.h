@@ -46,6 +46,9 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
                                            Listener listener);
   ~RemoteHost() override;
 
+  /// Ends the relay's input, with which it ends. Does not wait, unlike the destructor.
+  void leave();
+
   const std::string& name() const { return name_; }
   enum class State { starting, heard, silent, lost };
   State state() const { return state_; }

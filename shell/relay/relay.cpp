@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/inotify.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -57,6 +58,33 @@ AgentAnswer log_of(const JobMember& rank) {
   return {.body = {{"ok", true}, {"logs", logs}}, .error = ""};
 }
 
+/// Returns a descriptor that is readable once this process is asked to end, as Slurm does with the steps of a job.
+Descriptor terminations() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return Descriptor(::signalfd(-1, &signals, SFD_CLOEXEC));
+}
+
+/// Returns the path of the relay that has this process id.
+std::string socket_path(const std::string& folder, const std::string& pid) {
+  return folder + "/relay-" + pid + ".sock";
+}
+
+/// Removes what killed relays have left.
+void remove_stale_sockets(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    const size_t first = name.find('-') + 1, last = name.find(".sock");
+    std::error_code ignored;
+    if (name.starts_with("relay-") && last != std::string::npos &&
+        !fs::exists("/proc/" + name.substr(first, last - first)))
+      fs::remove(entry->path(), ignored);
+  }
+}
+
 class Relay {
  public:
   Relay()
@@ -74,6 +102,7 @@ class Relay {
     write(RelayHello{.version = kVersion, .host = this_host(), .machine = dist::machine_identity(), .hub = hub_});
     new_files_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     loop_.watch(STDIN_FILENO, [this] { read(); });
+    loop_.watch(terminations_.get(), [this] { is_over_ = true; });
     if (new_files_)
       loop_.watch(new_files_.get(), [this] {
         char events[8192];
@@ -179,7 +208,9 @@ class Relay {
 
   /// Ranks come to the hub of the shell through this socket. They are processes of this user: the folder is private.
   void listen() {
-    const std::string path = fmt::format("{}/relay-{}.sock", protocol::runtime_directory(), ::getpid());
+    const std::string folder = protocol::runtime_directory();
+    remove_stale_sockets(folder);
+    const std::string path = socket_path(folder, std::to_string(::getpid()));
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path) return;
@@ -263,6 +294,7 @@ class Relay {
 
   EventLoop loop_;
   std::mutex output_;
+  const Descriptor terminations_ = terminations();
   Descriptor new_files_;  // inotify
   RankWatch watch_;
   std::map<int64_t, JobMember> ranks_;  // that run, by pid
