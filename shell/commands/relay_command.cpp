@@ -6,7 +6,6 @@ namespace lockstep::shell {
 namespace {
 
 std::function<int()> set_up_relay(CLI::App& app) {
-  app.group("");  // not in the list of commands
   app.footer("Started by `lockstep run --hosts …` on another machine. It ends when its standard input does.");
   return run_relay;
 }

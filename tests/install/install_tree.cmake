@@ -12,7 +12,7 @@ endforeach()
 # What users include, and what that needs; nothing of how collectives are carried out, and no precompiled header.
 file(GLOB_RECURSE headers RELATIVE ${PREFIX}/include/lockstep ${PREFIX}/include/lockstep/*)
 foreach(header IN LISTS headers)
-  if(header MATCHES "^collectives/(transport|watch|log|interpose)/|_pch\\.h$|^(shell|compiler|tests)/" OR NOT header MATCHES "\\.h$|^inspectors/options/.*\\.def$")
+  if(header MATCHES "^collectives/(transport|watch|log|interpose)/|_pch\\.h$|^(shell|compiler|tests)/" OR NOT header MATCHES "\\.h$|^inspectors/options/.*\\.def$|^worker/cell/older/source_location$")
     message(SEND_ERROR "${header} is installed, and no public header may need it")
   endif()
 endforeach()
