@@ -81,6 +81,7 @@ struct OfJobs {
 /// Chooses the machines on which the job's ranks are looked for: those of --hosts, or those of Slurm's job. Of the
 /// processes of a step the first one looks on the others' machines.
 void choose_hosts(const OfJobs& given, JobOptions& options) {
+  if (given.hosts == "none") return;
   options.remote_program = given.remote_program.empty() ? find_program("lockstep") : given.remote_program;
   if (!given.hosts.empty()) {
     options.hosts = hosts_of(given.hosts);
@@ -149,7 +150,7 @@ std::function<int()> set_up_run(CLI::App& app) {
       ->check(CLI::Range(1, 10000));
   app.add_option("--hosts", of_jobs->hosts,
                  "Of a Python job: other machines on which its ranks run, which are asked through ssh. Within a job of "
-                 "Slurm its nodes are found by themselves")
+                 "Slurm its nodes are found by themselves; none: this machine alone is looked at")
       ->type_name("LIST");
   app.add_option("--remote-program", of_jobs->remote_program,
                  "With other machines: the path of lockstep there (default: that of this one)")

@@ -59,7 +59,13 @@ void add_ranks_elsewhere(const std::vector<JobMember>& ranks, std::vector<Job>& 
       jobs.push_back({.id = folder.substr(folder.find('-') + 1), .folders = {}, .ranks = {}});
       job = jobs.end() - 1;
     }
-    job->ranks.push_back(rank);
+    const auto known = std::ranges::find_if(job->ranks, [&](const JobMember& each) {
+      return each.proxy == rank.proxy && each.facts.pid == rank.facts.pid;
+    });
+    if (known != job->ranks.end())
+      *known = rank;
+    else
+      job->ranks.push_back(rank);
     std::ranges::sort(job->ranks, {}, [](const JobMember& each) { return each.facts.rank; });
   }
 }

@@ -141,7 +141,12 @@ class Relay {
     }
     watch_.look();
     for (const JobMember& each : all_ranks())
-      if (!each.is_alive && !seen_.contains(each.facts.pid)) say_that_it_ended(each);
+      if (!each.is_alive && !seen_.contains(each.facts.pid) && is_of_watched_job(each)) say_that_it_ended(each);
+  }
+
+  /// Whether a `lockstep run` has started it, here or elsewhere. What other jobs have left is nobody's.
+  static bool is_of_watched_job(const JobMember& rank) {
+    return !rank.facts.watch.empty() && (fs::path(rank.folder()).filename() == rank.facts.watch);
   }
 
   /// A rank that had ended before the relay saw it: how is known only if it said so.
