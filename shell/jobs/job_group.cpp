@@ -41,7 +41,6 @@ JobGroup::JobGroup(EventLoop& loop, Job job, int world_size, std::unique_ptr<Job
       announcement_(loop) {
   watch_folders();
   if (hosts_) {
-    hosts_->connect_to(hub_path());
     hosts_->changed = [this] { look_for_ranks(); };
     hosts_->ended = [this](const JobMember& member, const SeenEnd& end) { ended_elsewhere(member, end); };
   }
@@ -83,6 +82,7 @@ void JobGroup::look_for_ranks() {
   if (found.front().ranks.empty()) found.front().ranks = job_.ranks;
   if (hosts_) add_ranks_elsewhere(hosts_->ranks(), found);
   job_ = std::move(found.front());
+  if (owns_processes()) return;  // adopt() has them, and they come without being asked
   for (const JobMember& member : job_.ranks) {
     const int number = member.facts.rank;
     if (!member.is_alive || number >= world_size()) continue;

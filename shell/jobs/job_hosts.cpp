@@ -13,12 +13,12 @@ constexpr std::chrono::seconds kStartLimit{15};
 
 }  // namespace
 
-JobHosts::JobHosts(EventLoop& loop, const std::vector<Host>& hosts, const std::string& program,
+JobHosts::JobHosts(EventLoop& loop, const std::vector<Host>& hosts, const std::string& program, const std::string& hub,
                    std::function<void(const std::string&)> warning)
     : warning_(std::move(warning)) {
   using State = RemoteHost::State;
   for (const Host& each : hosts)
-    hosts_.push_back(RemoteHost::start(loop, each, program,
+    hosts_.push_back(RemoteHost::start(loop, each, program, hub,
                                        {.seen =
                                             [this](const JobMember& rank) {
                                               ranks_[{rank.proxy.get(), rank.facts.pid}] = rank;
@@ -48,10 +48,6 @@ std::vector<JobMember> JobHosts::ranks() const {
   for (const auto& [process, rank] : ranks_)
     if (!std::dynamic_pointer_cast<RemoteHost>(rank.proxy)->is_here()) found.push_back(rank);
   return found;
-}
-
-void JobHosts::connect_to(const std::string& hub) {
-  for (const auto& each : hosts_) each->connect_to(hub);
 }
 
 void JobHosts::on_change(const RemoteHost& host) {

@@ -12,9 +12,9 @@ namespace lockstep::shell {
 
 class JobHosts {
  public:
-  /// Starts the relays and waits until each answers, 15 s at most. Throws StartError where none does, and tells
-  /// `warning` of those that do not.
-  JobHosts(EventLoop& loop, const std::vector<Host>& hosts, const std::string& program,
+  /// Starts the relays, through which ranks come to the hub of the path `hub`, and waits until each answers, 15 s at
+  /// most. Throws StartError where none does, and tells `warning` of those that do not.
+  JobHosts(EventLoop& loop, const std::vector<Host>& hosts, const std::string& program, const std::string& hub,
            std::function<void(const std::string&)> warning);
 
   ~JobHosts();
@@ -28,9 +28,6 @@ class JobHosts {
   std::function<void()> changed;
   /// The process of a rank has ended.
   std::function<void(const JobMember&, const SeenEnd&)> ended;
-
-  /// Connections that ranks make to their relays go on to the hub of this path.
-  void connect_to(const std::string& hub);
 
  private:
   void on_change(const RemoteHost& host);

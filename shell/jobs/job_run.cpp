@@ -202,7 +202,7 @@ bool JobRun::is_watched(int rank) const {
 
 void JobRun::start_relays() {
   for (const Host& each : options_.hosts)
-    hosts_.push_back(RemoteHost::start(loop_, each, options_.remote_program, listener_of_host()));
+    hosts_.push_back(RemoteHost::start(loop_, each, options_.remote_program, /*hub=*/"", listener_of_host()));
   // The job may end a moment after it has begun.
   const auto is_starting = [](const auto& host) { return host->state() == RemoteHost::State::starting; };
   loop_.run_until([&] { return std::ranges::none_of(hosts_, is_starting); }, EventLoop::Clock::now() + kRelaysLimit);

@@ -28,16 +28,17 @@ constexpr size_t kLongestPreface = 1 << 16;
 }  // namespace
 
 std::shared_ptr<RemoteHost> RemoteHost::start(EventLoop& loop, const Host& host, const std::string& program,
-                                              Listener listener) {
-  const std::shared_ptr<RemoteHost> one(new RemoteHost(loop, host.name, std::move(listener)));
+                                              const std::string& hub, Listener listener) {
+  const std::shared_ptr<RemoteHost> one(new RemoteHost(loop, host.name, hub, std::move(listener)));
   one->start(host, program);
   return one;
 }
 
-RemoteHost::RemoteHost(EventLoop& loop, std::string name, Listener listener)
+RemoteHost::RemoteHost(EventLoop& loop, std::string name, std::string hub, Listener listener)
     : loop_(loop),
       name_(std::move(name)),
       listener_(std::move(listener)),
+      hub_(std::move(hub)),
       tunnels_(loop,
                [this](int64_t number, std::string bytes) { write(Piece{.connection = number}, {std::move(bytes)}); }),
       next_ping_(loop) {}
@@ -47,7 +48,8 @@ void RemoteHost::start(const Host& host, const std::string& program) {
   has_messages_ = make_event();
   if (!has_messages_) throw StartError("no descriptor is left for the relay of " + name_);
   launcher_ = host.command.empty() ? program : host.command.front();
-  const std::vector<std::string> command = host.starting(program, {"relay"});
+  const std::vector<std::string> command = host.starting(
+      program, hub_.empty() ? std::vector<std::string>{"relay"} : std::vector<std::string>{"relay", "--hub"});
   Launch launch;
   launch.program = command.front();
   launch.arguments.assign(command.begin() + 1, command.end());

@@ -41,9 +41,10 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
     std::function<void(const RemoteHost&)> changed;
   };
 
-  /// Starts the relay. `program` is the path of lockstep on that machine. Throws StartError.
+  /// Starts the relay. `program` is the path of lockstep on that machine. `hub`: the path of a hub here, to which the
+  /// relay lets ranks come; empty: none. Throws StartError.
   static std::shared_ptr<RemoteHost> start(EventLoop& loop, const Host& host, const std::string& program,
-                                           Listener listener);
+                                           const std::string& hub, Listener listener);
   ~RemoteHost() override;
 
   /// Ends the relay's input, with which it ends. Does not wait, unlike the destructor.
@@ -65,8 +66,6 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   void judge(const std::string& folder);
   void say_verdict(const std::string& folder, int exit_code, bool ends);
 
-  /// Connections that ranks make to the relay go on to the hub of this path.
-  void connect_to(const std::string& hub) { hub_ = hub; }
   std::string hub_path() const override { return hello_ ? hello_->hub : ""; }
   int64_t send(const std::vector<JobMember>& ranks, const nlohmann::json& request,
                std::chrono::milliseconds limit) override;
@@ -74,7 +73,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   void to_local_time(inspect::Evidence& evidence) const override;
 
  private:
-  RemoteHost(EventLoop& loop, std::string name, Listener listener);
+  RemoteHost(EventLoop& loop, std::string name, std::string hub, Listener listener);
   void start(const Host& host, const std::string& program);
   void write(const ToRelay& message, std::vector<std::string> frames = {});
   void carry(const Piece& piece, const std::string& bytes);
@@ -111,7 +110,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   };
   std::map<int64_t, Asked> asked_;
   int64_t next_number_ = 1;
-  std::string hub_;
+  const std::string hub_;
   Tunnels tunnels_;
   Deadline next_ping_;
   Clock::time_point heard_at_, pinged_at_;

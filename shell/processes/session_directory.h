@@ -27,7 +27,8 @@ class SessionDirectory {
 
   const std::string& id() const { return id_; }
   const std::string& path() const { return path_; }
-  std::string hub_endpoint() const { return "ipc://" + path_ + "/hub"; }
+  std::string hub_path() const { return path_ + "/hub"; }
+  std::string hub_endpoint() const { return "ipc://" + hub_path(); }
 
   /// Makes rank-R. Throws StartError.
   void add_rank(int rank);

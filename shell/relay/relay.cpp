@@ -87,8 +87,9 @@ void remove_stale_sockets(const std::string& folder) {
 
 class Relay {
  public:
-  Relay()
-      : watch_(loop_, all_ranks,
+  explicit Relay(bool has_hub)
+      : has_hub_(has_hub),
+        watch_(loop_, all_ranks,
                {.came = [this](const JobMember& rank) { came(rank); },
                 .changed = [this](const JobMember& rank) { say_rank(rank); },
                 .ended = [this](const JobMember& rank, SeenEnd end) { ended(rank, std::move(end)); }}),
@@ -98,7 +99,7 @@ class Relay {
 
   int run() {
     write_all(STDOUT_FILENO, kRelayGreeting);
-    listen();
+    if (has_hub_) listen();
     write(RelayHello{.version = kVersion, .host = this_host(), .machine = dist::machine_identity(), .hub = hub_});
     new_files_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     loop_.watch(STDIN_FILENO, [this] { read(); });
@@ -297,6 +298,7 @@ class Relay {
     if (made_.contains(folder) && std::ranges::none_of(all_ranks(), is_there)) fs::remove_all(folder, ignored);
   }
 
+  const bool has_hub_;
   EventLoop loop_;
   std::mutex output_;
   const Descriptor terminations_ = terminations();
@@ -317,9 +319,9 @@ class Relay {
 
 }  // namespace
 
-int run_relay() {
+int run_relay(bool has_hub) {
   ::signal(SIGPIPE, SIG_IGN);
-  return Relay().run();
+  return Relay(has_hub).run();
 }
 
 }  // namespace lockstep::shell

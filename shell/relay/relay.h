@@ -10,7 +10,8 @@
 
 namespace lockstep::shell {
 
-/// Serves until the input ends. Returns the exit code.
-int run_relay();
+/// Serves until the input ends. `has_hub`: ranks of this machine may come to a hub of the other one, through a socket of
+/// this process. Returns the exit code.
+int run_relay(bool has_hub);
 
 }  // namespace lockstep::shell

@@ -35,7 +35,8 @@ SessionEvent SessionCore::open_job() {
   const auto warn = [this](const std::string& text) { message(text); };
   std::unique_ptr<JobHosts> hosts;
   if (!options_.hosts.empty())
-    hosts = std::make_unique<JobHosts>(s.loop, hosts_of(options_.hosts), options_.remote_program, warn);
+    hosts = std::make_unique<JobHosts>(s.loop, hosts_of(options_.hosts), options_.remote_program,
+                                       s.directory->hub_path(), warn);
   Job found = find_job(*options_.job, hosts.get());
   const std::string id = found.id;
   auto job = std::make_unique<JobGroup>(s.loop, std::move(found), std::move(hosts), *s.directory, s.listener(warn));

@@ -131,7 +131,7 @@ class Hangs(unittest.TestCase):
 
     def has_numbers(self, case):
         with tempfile.TemporaryDirectory(prefix="ls-") as folder, Job(case, folder) as job:
-            seen = look_until_it_hangs(job, "--hang-timeout", 1, "--json")
+            seen = look_until_it_hangs(job, "--hang-timeout", 1, "--timeout", 60, "--json")
         (fault,) = [each for each in seen.of("finding") if each["severity"] == "fault"]
         self.assertEqual((fault["kind"], fault["ranks"]), ("lock", [5]), fault)
         self.assertIn("all_reduce #4 of default_pg float32 [4, 3] (", fault["message"])

@@ -218,6 +218,27 @@ class Starts(unittest.TestCase):
                           "x.item()", PYTHONPATH=f"{folder}:{os.environ['PYTHONPATH']}")
         self.assertEqual((run.code, run.values()), (0, [([0, 1], "1"), ([0, 1], "2.0")]), run.shown)
 
+    def test_a_shell_that_sees_the_ranks_files_before_it_hears_of_their_start(self):
+        with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as folder:
+            pathlib.Path(folder, "cells.py").write_text("# %%\nrank\n")
+            shell = subprocess.Popen([LOCKSTEP, "run", "cells.py", f"--python={sys.executable}", "-n", "2"],
+                                     env=environment(XDG_RUNTIME_DIR=folder), text=True, cwd=folder,
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            plan, ranks = "lockstep/*/ranks.json", "lockstep/job-*/rank-*.json"
+            while not list(pathlib.Path(folder).glob(plan)):
+                self.assertIsNone(shell.poll())
+            children = pathlib.Path(f"/proc/{shell.pid}/task/{shell.pid}/children")
+            while not any(b"_start" in pathlib.Path(f"/proc/{each}/cmdline").read_bytes()
+                          for each in children.read_text().split()):
+                self.assertIsNone(shell.poll())
+            shell.send_signal(signal.SIGSTOP)
+            while len(list(pathlib.Path(folder).glob(ranks))) < 2:
+                self.assertIsNone(shell.poll())
+            shell.send_signal(signal.SIGCONT)
+            output, _ = shell.communicate()
+        self.assertEqual(shell.returncode, 0, output)
+        self.assertIn("0   = 0\n1   = 1\n", output)
+
     def test_languages_of_files(self):
         with tempfile.NamedTemporaryFile("w", suffix=".cpp") as other:
             other.write("// %%\nrank\n")
