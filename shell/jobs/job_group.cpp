@@ -12,6 +12,7 @@
 #include "protocol/error.h"
 #include "protocol/runtime_folder.h"
 #include "shell/jobs/agent_client.h"
+#include "shell/jobs/find_job.h"
 #include "shell/jobs/job_words.h"
 #include "shell/processes/launcher.h"
 
