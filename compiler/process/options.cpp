@@ -105,7 +105,7 @@ std::string installation_problem(const Options& options) {
     return "the headers of torch are not at " + options.libtorch + "/include: install it again";
   if (!fs::exists(options.resource_dir + "/include/stddef.h", error))
     return "clang 19's own headers are not at " + options.resource_dir +
-           (protocol::is_wheel() ? std::string(": ") + protocol::kGetCells + " --force-reinstall"
+           (protocol::is_wheel() ? ": install the wheel lockstep-cells again (docs/install.md)"
                                  : ": apt-get install libclang-common-19-dev libclang-19-dev");
   if (options.cache_dir.empty())
     return "there is no folder for the precompiled header: neither XDG_CACHE_HOME nor HOME is set, and this user has "

@@ -21,7 +21,7 @@ struct AttachOptions {
 
 /// Returns where ranks of the job are besides this machine, as SessionOptions has it. Within a job of Slurm that has
 /// several nodes these are its nodes.
-std::string hosts_of(const AttachOptions& options) {
+std::string places_of(const AttachOptions& options) {
   if (!options.slurm.empty()) return "slurm:" + options.slurm;
   if (!options.pods.empty()) return "kubectl:" + options.pods;
   if (!options.hosts.empty()) return options.hosts;
@@ -65,7 +65,7 @@ std::function<int()> set_up_attach(CLI::App& app) {
         if (app.count(name) > 0) throw UsageError(std::string(name) + " is for cells of files: --run FILE");
     check_script_options(options->run);
     SessionOptions& session = options->run.session;
-    session.hosts = hosts_of(*options);
+    session.hosts = places_of(*options);
     if (session.remote_program.empty()) session.remote_program = find_program("lockstep");
     session.job = session.hosts.empty() ? find_job(options->job).id : options->job;
     if (options->run.files.empty()) return run_terminal(options->run.session, /*start_now=*/true);

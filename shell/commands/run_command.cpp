@@ -102,7 +102,7 @@ void choose_hosts(const OfJobs& given, JobOptions& options) {
   if (options.is_judged_elsewhere) return;
   try {
     options.hosts = slurm_hosts(place->job);
-    options.asks_own_relay = place->tasks_here > 1;
+    options.asks_own_relay = place->has_others_here;
   } catch (const StartError& error) {  // the job is the user's, and goes on
     write_message(fmt::format("ranks on other machines are not seen: {}", error.what()));
   }

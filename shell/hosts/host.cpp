@@ -146,9 +146,8 @@ std::optional<SlurmPlace> slurm_place() {
   if (const auto task = number(variable("SLURM_PROCID")); task && !variable("SLURM_STEP_ID").empty()) {
     place.is_task = true;
     place.task = *task;
-    // "2(x2),1": the tasks of each machine of the step.
-    if (number(variable("SLURM_STEP_NUM_TASKS")).value_or(1) > number(variable("SLURM_STEP_NUM_NODES")).value_or(1))
-      place.tasks_here = 2;
+    place.has_others_here =
+        number(variable("SLURM_STEP_NUM_TASKS")).value_or(1) > number(variable("SLURM_STEP_NUM_NODES")).value_or(1);
   }
   return place;
 }

@@ -38,7 +38,8 @@ std::vector<Host> hosts_of(const std::string& text);
 struct SlurmPlace {
   std::string job;
   bool is_task = false;  // of a step: srun has started this process
-  int task = 0, tasks_here = 1;  // its number in the step; how many tasks this machine has
+  int task = 0;  // its number in the step
+  bool has_others_here = false;  // machines of the step have several tasks
 };
 /// Returns nothing outside of Slurm, and in a job of one machine.
 std::optional<SlurmPlace> slurm_place();

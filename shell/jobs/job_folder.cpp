@@ -201,10 +201,11 @@ void JobFolder::report_end(int rank, int64_t pid, int exit_code, int64_t time_s)
   }
 }
 
-std::optional<std::string> JobFolder::judge() const {
+std::optional<JobFolder::Judge> JobFolder::judge() const {
   const json relay = read_object(path_ + "/judge.json");
   try {
-    if (relay.is_object() && runs(relay.at("pid"), relay.at("start_time"))) return relay.at("host").get<std::string>();
+    if (relay.is_object() && runs(relay.at("pid"), relay.at("start_time")))
+      return Judge{.host = relay.at("host"), .relay = relay.at("pid")};
   } catch (const json::exception&) {  // of another version
   }
   return std::nullopt;

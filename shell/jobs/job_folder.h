@@ -59,8 +59,12 @@ class JobFolder {
   Job read() const { return read_job(path_); }
   /// Writes the launcher's report (protocol/job.h) for one rank. `exit_code` is that of Python's subprocess: -9 for SIGKILL.
   void report_end(int rank, int64_t pid, int exit_code, int64_t time_s) const;
+  struct Judge {
+    std::string host;
+    pid_t relay = 0;  // its relay on this machine, which runs
+  };
   /// The machine on which the job is judged; nothing where its relay does not run, or this machine judges.
-  std::optional<std::string> judge() const;
+  std::optional<Judge> judge() const;
   struct Verdict {
     int exit_code = 0;
     bool ends = false;  // the job is to end

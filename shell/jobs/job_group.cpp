@@ -75,12 +75,9 @@ void JobGroup::adopt(int number, pid_t pid) {
 uint64_t JobGroup::start_time_of(int number) const { return dist::process_start_time(rank(number).pid).value_or(0); }
 
 void JobGroup::look_for_ranks() {
-  // Its ranks elsewhere stay until others are known.
   std::vector<Job> found = {job_};
-  std::erase_if(found.front().ranks, [&](const JobMember& each) { return !each.proxy || hosts_; });
   for (Job& each : read_jobs(protocol::runtime_directories()))
     if (each.id == job_.id) found.front() = std::move(each);
-  if (found.front().ranks.empty()) found.front().ranks = job_.ranks;
   if (hosts_) add_ranks_elsewhere(hosts_->ranks(), found);
   job_ = std::move(found.front());
   if (owns_processes()) return;  // adopt() has them, and they come without being asked

@@ -219,15 +219,11 @@ RemoteHost::Listener JobRun::listener_of_host() {
 
 void JobRun::on_host_change(const RemoteHost& host) {
   using State = RemoteHost::State;
-  const bool is_second = host.state() == State::heard && !told_silent_.contains(&host) &&
-                         ((host.is_here() && !options_.asks_own_relay) || !machines_.insert(host.machine()).second);
-  if (is_second) {
-    std::erase_if(hosts_, [&](const auto& each) { return each.get() == &host; });
-    return;
-  }
   if (host.state() == State::heard) {
     if (told_silent_.erase(&host) > 0) write_message(fmt::format("host {} answers again", host.name()));
-    told_silent_.erase(&host);
+    const bool is_second = machines_.try_emplace(host.machine(), &host).first->second != &host;
+    if (is_second || (host.is_here() && !options_.asks_own_relay))
+      std::erase_if(hosts_, [&](const auto& each) { return each.get() == &host; });
     return;
   }
   told_silent_.insert(&host);
@@ -259,8 +255,8 @@ bool JobRun::is_of_job(const JobMember& rank) const {
 
 void JobRun::on_remote_rank(const JobMember& rank) {
   const auto host = std::dynamic_pointer_cast<RemoteHost>(rank.proxy);
-  // The relay of this machine sees the ranks of this process as well.
-  if (host->is_here() && watched_.contains({nullptr, rank.facts.pid})) return;
+  // The relay of this machine sees the ranks of this process's folder as well.
+  if (host->is_here() && rank.folder() == folder_->path()) return;
   if (watched_.contains(process_of(rank))) {
     on_rank_change(rank);
     look_for_stops();
@@ -330,7 +326,7 @@ void JobRun::on_rank_end(const JobMember& rank, SeenEnd end, const inspect::Rema
   progressed_at_ = EventLoop::Clock::now();
   if (end.is_clean() || end.after_failure) return;
   failed_at_ns_ = is_first ? end.seen_ns : failed_at_ns_;
-  if (std::exchange(failed_, true) || judge_elsewhere()) return;
+  if (std::exchange(failed_, true) || is_judged_elsewhere()) return;
   // The others are asked where they are, before the launcher ends them.
   std::vector<JobMember> others;
   for (const auto& [process, each] : watched_) others.push_back(each);
@@ -358,7 +354,7 @@ bool JobRun::is_anyone_waiting() const {
 
 void JobRun::look_at_progress() {
   plan_next_look();
-  if (ending_ || judge_elsewhere()) return;
+  if (ending_ || is_judged_elsewhere()) return;
   // No rank runs yet, the last ones end, or ranks are stopped in a breakpoint.
   if (running().empty() || prompts_->is_anyone_stopped()) {
     progressed_at_ = EventLoop::Clock::now();
@@ -501,16 +497,20 @@ void JobRun::add_lost_hosts(std::vector<Finding>& findings) const {
   std::ranges::move(lost, std::back_inserter(findings));
 }
 
-std::optional<std::string> JobRun::judge_elsewhere() const { return folder_->judge(); }
+bool JobRun::is_judged_elsewhere() const { return folder_->judge().has_value(); }
 
 bool JobRun::take_verdict() {
   const auto has_verdict = [this] { return folder_->verdict().has_value(); };
-  const auto is_judged = [&] { return has_verdict() || judge_elsewhere(); };
+  const auto is_judged = [&] { return interrupted_ != 0 || has_verdict() || is_judged_elsewhere(); };
   if (options_.is_judged_elsewhere) loop_.run_until(is_judged, EventLoop::Clock::now() + kJudgeLimit);
-  // The relay ends with the judge, which its file shows, and nothing else.
-  const auto limit = EventLoop::Clock::now() + kVerdictLimit;
-  while (!has_verdict() && judge_elsewhere() && EventLoop::Clock::now() < limit)
-    loop_.run_until(has_verdict, EventLoop::Clock::now() + 200ms);
+  if (const auto judge = folder_->judge()) {  // whose relay ends with it
+    const Descriptor relay = open_process(judge->relay);
+    bool is_gone = !relay;
+    if (relay) loop_.watch(relay.get(), [&] { is_gone = true; });
+    loop_.run_until([&] { return is_gone || interrupted_ != 0 || has_verdict(); },
+                    EventLoop::Clock::now() + kVerdictLimit);
+    if (relay) loop_.forget(relay.get());
+  }
   const auto verdict = folder_->verdict();
   if (!verdict) return false;
   exit_code_ = verdict->exit_code;
@@ -524,8 +524,8 @@ void JobRun::say_that_others_are_elsewhere() const {
   for (const auto& [rank, host] : host_of_) others.erase(rank);
   if (is_of_this_machine_alone_) return;
   write_message(
-      fmt::format("{} {} not seen here. Where they run on other machines, --hosts names these, and the verdict "
-                  "is one over all (docs/clusters.md)",
+      fmt::format("{} {} not seen here. If they run on other machines, name these with --hosts: one verdict covers "
+                  "all ranks then (docs/clusters.md)",
                   others.words(), others.size() == 1 ? "was" : "were"));
 }
 
@@ -554,7 +554,7 @@ void JobRun::take_end_of_launcher(const ProcessEnd& end) {
   for (auto& [rank, seen] : ends_) {
     if (seen.pid != launcher_->pid() || left_.contains(rank) || seen.wait_status) continue;
     seen.wait_status = end.signal != 0 ? end.signal : W_EXITCODE(end.code, 0);
-    if (!seen.is_clean() && (options_.is_judged_elsewhere || judge_elsewhere()))
+    if (!seen.is_clean() && (options_.is_judged_elsewhere || is_judged_elsewhere()))
       folder_->report_end(rank, seen.pid, end.signal != 0 ? -end.signal : end.code, seen.time_s);
   }
 }
@@ -564,17 +564,17 @@ void JobRun::conclude(const ProcessEnd& end) {
   const bool failed = end.signal != 0 || end.code != 0;
   // The end of a rank elsewhere may be on its way.
   const auto is_elsewhere = [](const auto& each) { return each.first.first != nullptr; };
-  if (!failed_ && !judge_elsewhere())
+  if (!failed_ && !is_judged_elsewhere())
     loop_.run_until([&] { return failed_ || std::ranges::none_of(watched_, is_elsewhere); },
                     EventLoop::Clock::now() + kLastEndsLimit);
   take_end_of_launcher(end);
   const auto is_told_later = [this](const auto& each) { return !each.second.is_known() && left_.contains(each.first); };
-  if (!judge_elsewhere())
+  if (!is_judged_elsewhere())
     loop_.run_until([&] { return std::ranges::none_of(ends_, is_told_later) || !reports_.empty(); },
                     EventLoop::Clock::now() + kReportLimit);
   take_launcher_report(folder_->path(), read_launcher_report(folder_->path()));
   for (const auto& [folder, failures] : reports_) take_launcher_report(folder, failures);
-  if ((failed || has_failure() || judge_elsewhere() || folder_->verdict()) && take_verdict()) {
+  if ((failed || has_failure() || is_judged_elsewhere() || folder_->verdict()) && take_verdict()) {
     report_last_output();
     if (exit_code_ == 0 && failed) exit_code_ = kExitFailed;
     return;

@@ -5,14 +5,14 @@
 //
 // A rank is known by its file in the job's folder, and its end by a pidfd (rank_watch.h). Ranks on other machines are
 // seen through a relay on each (remote_host.h): they belong to the job if they were started with this process's
-// LOCKSTEP_JOB, or by the same run of a launcher as ranks that do. One process judges for all machines. Where a launcher
-// starts a `lockstep run` on each, that is one of them, and the others learn of its verdict through their relays.
+// LOCKSTEP_JOB, or by the same run of a launcher as ranks that do. One process judges for all machines. Where a
+// launcher starts a `lockstep run` on each, that is one of them, and the others learn of its verdict through their
+// relays.
 //
-// Whether the job goes on is seen from the
-// numbers of its collectives, which the ranks are asked for now and then: they can't say it themselves while they are
-// stuck. When it does not go on, or a rank has failed, all ranks are asked for their collectives and stacks, and
-// inspectors/remains judges them as `lockstep diagnose` would. While a rank is stopped in lockstep.breakpoint(), no
-// progress is expected, and a prompt opens (job_prompts.h).
+// Whether the job goes on is seen from the numbers of its collectives, which the ranks are asked for now and then: they
+// can't say it themselves while they are stuck. When it does not go on, or a rank has failed, all ranks are asked for
+// their collectives and stacks, and inspectors/remains judges them as `lockstep diagnose` would. While a rank is
+// stopped in lockstep.breakpoint(), no progress is expected, and a prompt opens (job_prompts.h).
 #pragma once
 #include <map>
 #include <memory>
@@ -90,8 +90,8 @@ class JobRun {
   std::vector<Finding> judge(const inspect::Remains& remains) const;
   /// Adds machines that do not answer.
   void add_lost_hosts(std::vector<Finding>& findings) const;
-  /// The `lockstep run` on another machine that judges the job; none: this one does.
-  std::optional<std::string> judge_elsewhere() const;
+  /// Whether a `lockstep run` on another machine judges the job, which has a relay here.
+  bool is_judged_elsewhere() const;
   /// Waits for the verdict of the judge. False where the judge has gone without.
   bool take_verdict();
   void say_verdict(bool ends);
@@ -127,7 +127,7 @@ class JobRun {
   std::unique_ptr<JobPrompts> prompts_;
   std::unique_ptr<RankWatch> ranks_here_;
   std::vector<std::shared_ptr<RemoteHost>> hosts_;
-  std::set<std::string> machines_;  // that have a relay
+  std::map<std::string, const RemoteHost*> machines_;  // that have a relay, by dist::machine_identity()
   std::set<const RemoteHost*> told_silent_;  // of which it has been said that they do not answer
   std::map<int, const RemoteHost*> lost_ranks_;
   std::map<Process, JobMember> watched_;

@@ -106,12 +106,11 @@ void RemoteHost::write(const ToRelay& message, std::vector<std::string> frames) 
 }
 
 void RemoteHost::write_more() {
-  const bool waited = outgoing_.size() > 0;
   const ssize_t count = uninterrupted([&] { return ::write(to_.get(), outgoing_.data(), outgoing_.size()); });
   if (count > 0) outgoing_.erase(0, static_cast<size_t>(count));
   if (count < 0 && errno != EAGAIN) outgoing_.clear();  // it has ended, which is read soon
   loop_.forget_writable(to_.get());
-  if (waited && !outgoing_.empty()) loop_.watch_writable(to_.get(), [this] { write_more(); });
+  if (!outgoing_.empty()) loop_.watch_writable(to_.get(), [this] { write_more(); });
 }
 
 void RemoteHost::read() {

@@ -119,7 +119,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   int64_t clock_offset_ns_ = 0;  // of that machine's clock less this one's
 };
 
-/// Adds to each evidence and dump of `left` what a rank of another machine has left.
+/// Adds what a rank of another machine has left.
 void add_left(const inspect::Remains& left, inspect::Remains& remains);
 
 }  // namespace lockstep::shell

@@ -63,12 +63,13 @@ class Attach(unittest.TestCase):
             each.stdin.flush()
         return ranks
 
-    def attach(self, host, cells, *options, code=0):
+    def attach(self, host, cells, *options, code=0, path=None):
         """Runs the cells at the prompt of the job, and returns what is shown."""
         file = self.hosts.folder / "cells.py"
         file.write_text("# %%\n" + "\n# %%\n".join(cells) + "\n")
-        process = self.hosts[host].start(*ATTACH, *options, "--run", file, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                         stderr=subprocess.STDOUT, text=True)
+        env = {"PATH": f"{path}:{module.path()}"} if path else {}
+        process = self.hosts[host].start(*ATTACH, *options, "--run", file, env=env, stdin=subprocess.DEVNULL,
+                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         output, _ = process.communicate(timeout=120)
         self.assertEqual(process.returncode, code, output)
         return output
@@ -107,6 +108,36 @@ class Attach(unittest.TestCase):
         self.assertIn("rank 3: SIGKILL in cell 2\n    was killed by SIGKILL\n", output)
         self.assertIn("no rank is on host 'node3': the ranks are on node1, node2", output)
         self.assertIn("0   = 0\n1   = 1\n2   = 2\n", output)
+
+
+    def test_pods(self):
+        folder = self.hosts.folder / "kubectl"
+        folder.mkdir()
+        stand_in = folder / "kubectl"
+        stand_in.write_text('#!/bin/bash\n[ "$1 $2 $4" = "exec -i --" ] || exit 9\nexec ssh "$3" "${*:5}"\n')
+        stand_in.chmod(0o755)
+        self.start()
+        output = self.attach("hub", ["rank"], "--kubectl", "node1,node2", path=folder)
+        self.assertIn("0   = 0\n1   = 1\n2   = 2\n3   = 3\n", output)
+
+    def test_a_job_of_slurm(self):
+        if missing := launchers.missing(self.hosts, *launchers.Slurm.programs):
+            self.skipTest(missing)
+        launchers.Slurm(self.hosts)
+        rank = f"RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID exec {sys.executable} -u {self.script} hang"
+        step = self.hosts["hub"].start("srun", "-N2", "-n4", "sh", "-c", rank, env=VARIABLES, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(lambda: (step.terminate(), step.communicate()))
+        said = []
+        while said.count("ready\n") < 4:
+            said.append(step.stdout.readline())
+            self.assertTrue(said[-1], "".join(said))
+        job = self.hosts["hub"].run("squeue", "-h", "-o", "%i").strip()
+        output = self.attach("hub", ["%hang"], "--slurm", job)
+        self.assertRegex(output, "✓ 4 ranks, Python job")
+        self.assertIn("rank 3: sleeps", output)
+        output = self.attach("hub", ["%hang"], "--slurm", "4711", code=3)
+        self.assertIn("squeue", output)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ def _start(only_with_launcher: bool, rank: int | None, world_size: int | None) -
     if "folder" not in answer:
         return str(answer["problem"])
     # The folder of a `lockstep run` on another machine is not here, and neither is a file in it.
-    if os.path.dirname(os.environ.get("LOCKSTEP_FINDINGS", "")) == os.environ.get("LOCKSTEP_JOB", answer["folder"]):
+    named = os.environ.get("LOCKSTEP_JOB")
+    if named and os.path.dirname(os.environ.get("LOCKSTEP_FINDINGS", "")) == named:
         os.environ["LOCKSTEP_FINDINGS"] = os.path.join(answer["folder"], "findings")
     atexit.register(_say_end, os.getpid())
     if multiprocessing.parent_process() is not None:  # a child that was forked ends without Python's own functions

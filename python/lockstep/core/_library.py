@@ -43,8 +43,8 @@ def _installed() -> pathlib.Path:
         if (entry / "lib" / "lockstep.version").is_file():
             return entry
     raise ImportError(
-        f"lockstep: {FOLDER / 'lib'} has no libraries. This is the package's source; install a wheel (pip install "
-        "lockstep, or tools/wheel, which makes one), or the source with `pip install -e python`"
+        f"lockstep: {FOLDER / 'lib'} has no libraries. This is the package's source; install a wheel (tools/wheel "
+        "makes one), or the source with `pip install -e python`"
     )
 
 
@@ -70,14 +70,14 @@ def check_torch() -> None:
     folders = _installed().glob("torch[0-9]*.[0-9]*")
     minors = sorted(tuple(int(part) for part in each.name[len("torch"):].split(".")) for each in folders)
     if not minors:
-        raise ImportError(f"lockstep: {_installed()} has no libraries for any torch. Install it again: pip install "
-                          "--force-reinstall --no-deps lockstep")
+        raise ImportError(f"lockstep: {_installed()} has no libraries for any torch. Install the wheel again: pip install "
+                          "--force-reinstall --no-deps, and its file")
     names = [f"{major}.{minor}" for major, minor in minors]
     here = str(torch.__version__)
     raise ImportError(
         f"lockstep {version()} has libraries for torch {', '.join(names)}, and torch {here} is installed. Install a torch "
         f"that fits (pip install 'torch>={names[0]},<{minors[-1][0]}.{minors[-1][1] + 1}'), or a Lockstep for torch "
-        f"{_minor(here)}: a newer one (pip install -U lockstep), or one of its source (tools/wheel --torch {_minor(here)})"
+        f"{_minor(here)}: a newer wheel, or one of its source (tools/wheel --torch {_minor(here)})"
     )
 
 
