@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from ranks import HERE, environment
@@ -224,16 +225,20 @@ class Starts(unittest.TestCase):
             shell = subprocess.Popen([LOCKSTEP, "run", "cells.py", f"--python={sys.executable}", "-n", "2"],
                                      env=environment(XDG_RUNTIME_DIR=folder), text=True, cwd=folder,
                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            plan, ranks = "lockstep/*/ranks.json", "lockstep/job-*/rank-*.json"
-            while not list(pathlib.Path(folder).glob(plan)):
-                self.assertIsNone(shell.poll())
             children = pathlib.Path(f"/proc/{shell.pid}/task/{shell.pid}/children")
-            while not any(b"_start" in pathlib.Path(f"/proc/{each}/cmdline").read_bytes()
-                          for each in children.read_text().split()):
-                self.assertIsNone(shell.poll())
+            self.addCleanup(shell.kill)
+
+            def wait_until(condition):
+                end = time.monotonic() + 60
+                while not condition():
+                    self.assertLess(time.monotonic(), end)
+                    self.assertIsNone(shell.poll())
+
+            # What starts the ranks has been started, and imports torch.
+            wait_until(lambda: any(b"_start" in pathlib.Path(f"/proc/{each}/cmdline").read_bytes()
+                                   for each in children.read_text().split()))
             shell.send_signal(signal.SIGSTOP)
-            while len(list(pathlib.Path(folder).glob(ranks))) < 2:
-                self.assertIsNone(shell.poll())
+            wait_until(lambda: len(list(pathlib.Path(folder).glob("lockstep/job-*/rank-*.json"))) == 2)
             shell.send_signal(signal.SIGCONT)
             output, _ = shell.communicate()
         self.assertEqual(shell.returncode, 0, output)

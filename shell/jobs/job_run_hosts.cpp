@@ -1,0 +1,193 @@
+// What `lockstep run -- LAUNCHER…` does about machines besides its own: it asks their relays, claims the ranks there that
+// belong to the job, and gives or takes the verdict over all of them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
+#include "inspectors/findings/about.h"
+#include "inspectors/remains/judge.h"
+#include "shell/jobs/job_run.h"
+#include "shell/jobs/stall.h"
+#include "shell/text/text_output.h"
+
+namespace lockstep::shell {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::chrono::milliseconds kRelaysLimit = 15s, kJudgeLimit = 15s, kVerdictLimit = 60s;
+constexpr size_t kMostHosts = 6;  // that a message names
+
+/// Adds to each finding on which machines its ranks are, where the job has several.
+void name_hosts(const std::map<int, std::string>& host_of, std::vector<Finding>& findings) {
+  std::set<std::string> all;
+  for (const auto& [rank, host] : host_of) all.insert(host);
+  if (all.size() < 2) return;
+  for (Finding& finding : findings) {
+    std::map<std::string, RankSet> ranks_of;
+    for (const int rank : finding.ranks)
+      if (const auto known = host_of.find(rank); known != host_of.end()) ranks_of[known->second].insert(rank);
+    std::string text;
+    size_t named = 0;
+    for (const auto& [host, ranks] : ranks_of) {
+      if (++named > kMostHosts) break;
+      text += fmt::format("{}{} on {}", text.empty() ? "; " : ", ", ranks.words(), host);
+    }
+    if (ranks_of.size() > kMostHosts) text += fmt::format(" and {} more hosts", ranks_of.size() - kMostHosts);
+    finding.message += text;
+  }
+}
+
+}  // namespace
+
+void JobRun::start_relays() {
+  for (const Host& each : options_.hosts)
+    hosts_.push_back(RemoteHost::start(loop_, each, options_.remote_program, /*hub=*/"", listener_of_host()));
+  // The job may end a moment after it has begun.
+  const auto is_starting = [](const auto& host) { return host->state() == RemoteHost::State::starting; };
+  loop_.run_until([&] { return std::ranges::none_of(hosts_, is_starting); }, EventLoop::Clock::now() + kRelaysLimit);
+}
+
+RemoteHost::Listener JobRun::listener_of_host() {
+  return {.seen = [this](const JobMember& rank) { on_remote_rank(rank); },
+          .ended = [this](const JobMember& rank, SeenEnd end,
+                          const inspect::Remains& left) { on_remote_end(rank, std::move(end), left); },
+          .faults = [this](const std::string& folder, int count) { faults_elsewhere_[folder] = count; },
+          .report = [this](const std::string& folder, const std::vector<SeenEnd>& ends) { reports_[folder] = ends; },
+          .changed = [this](const RemoteHost& host) { on_host_change(host); }};
+}
+
+void JobRun::on_host_change(const RemoteHost& host) {
+  using State = RemoteHost::State;
+  if (host.state() == State::heard) {
+    if (told_silent_.erase(&host) > 0) write_message(fmt::format("host {} answers again", host.name()));
+    const bool is_second = machines_.try_emplace(host.machine(), &host).first->second != &host;
+    if (is_second || (host.is_here() && !options_.asks_own_relay))
+      std::erase_if(hosts_, [&](const auto& each) { return each.get() == &host; });
+    return;
+  }
+  told_silent_.insert(&host);
+  RankSet ranks;
+  for (const auto& [process, each] : watched_)
+    if (process.first == &host) ranks.insert(each.facts.rank);
+  write_message(fmt::format("host {}: {}; {} not seen{}", host.name(), host.absence(),
+                            ranks.empty() ? "its ranks are" : ranks.words() + (ranks.size() > 1 ? " are" : " is"),
+                            host.state() == State::lost ? " any more" : " meanwhile"));
+  if (host.state() == State::lost) {
+    for (const int each : ranks) lost_ranks_[each] = &host;
+    std::erase_if(watched_, [&](const auto& each) { return each.first.first == &host; });
+    std::erase_if(unclaimed_, [&](const auto& each) { return each.first.first == &host; });
+  }
+}
+
+bool JobRun::is_of_job(const JobMember& rank) const {
+  return rank.facts.watch == std::filesystem::path(folder_->path()).filename().string() ||
+         runs_.contains(rank.facts.run);
+}
+
+void JobRun::on_remote_rank(const JobMember& rank) {
+  const auto host = std::dynamic_pointer_cast<RemoteHost>(rank.proxy);
+  // The relay of this machine sees the ranks of this process's folder as well.
+  if (host->is_here() && rank.folder() == folder_->path()) return;
+  if (watched_.contains(process_of(rank))) {
+    on_rank_change(rank);
+    look_for_stops();
+    return;
+  }
+  if (!is_of_job(rank)) {
+    unclaimed_[process_of(rank)].rank = rank;
+    return;
+  }
+  if (folders_elsewhere_.emplace(host.get(), rank.folder()).second) host->judge(rank.folder());
+  on_rank(rank);
+}
+
+void JobRun::on_remote_end(const JobMember& rank, SeenEnd end, const inspect::Remains& left) {
+  if (watched_.contains(process_of(rank))) {
+    on_rank_end(rank, std::move(end), left);
+  } else if (const auto known = unclaimed_.find(process_of(rank)); known != unclaimed_.end()) {
+    known->second.end = std::move(end);
+    known->second.left = left;
+  }
+}
+
+std::vector<Finding> JobRun::judge(const inspect::Remains& remains) const {
+  std::vector<Finding> findings = inspect::judge(remains);
+  add_lost_hosts(findings);
+  name_hosts(host_of_, findings);
+  return findings;
+}
+
+void JobRun::add_lost_hosts(std::vector<Finding>& findings) const {
+  std::vector<Finding> lost;
+  RankSet all;
+  for (const auto& host : hosts_) {
+    if (host->answers()) continue;
+    RankSet ranks;
+    for (const auto& [rank, of] : lost_ranks_)
+      if (of == host.get()) ranks.insert(rank);
+    for (const auto& [process, member] : watched_)
+      if (process.first == host.get()) ranks.insert(member.facts.rank);
+    if (ranks.empty()) continue;
+    all = all | ranks;
+    lost.push_back(
+        {.severity = Severity::fault,
+         .inspector = "hang",
+         .verdict = Verdict::dead,
+         .ranks = ranks,
+         .kind = FindingKind::died,
+         .message = fmt::format("host {} is lost with {}: {}", host->name(), ranks.words(), host->absence())});
+  }
+  if (lost.empty()) return;
+  // That ranks of a lost host are waited for follows from its loss. What is known of other ranks may be its cause.
+  const bool is_cause = std::ranges::none_of(findings, [&](const Finding& each) {
+    return inspect::is_fault(each) && !(each.verdict == Verdict::hang && (each.ranks - all).empty());
+  });
+  if (is_cause) {
+    findings = as_notes(std::move(findings));
+    std::erase_if(findings, [](const Finding& each) { return each.verdict == Verdict::ok; });
+  } else {
+    lost = as_notes(std::move(lost));
+  }
+  std::ranges::move(lost, std::back_inserter(findings));
+}
+
+bool JobRun::is_judged_elsewhere() const { return folder_->judge().has_value(); }
+
+bool JobRun::take_verdict() {
+  const auto has_verdict = [this] { return folder_->verdict().has_value(); };
+  const auto is_judged = [&] { return interrupted_ != 0 || has_verdict() || is_judged_elsewhere(); };
+  if (options_.is_judged_elsewhere) loop_.run_until(is_judged, EventLoop::Clock::now() + kJudgeLimit);
+  if (const auto judge = folder_->judge()) {  // whose relay ends with it
+    const Descriptor relay = open_process(judge->relay);
+    bool is_gone = !relay;
+    if (relay) loop_.watch(relay.get(), [&] { is_gone = true; });
+    loop_.run_until([&] { return is_gone || interrupted_ != 0 || has_verdict(); },
+                    EventLoop::Clock::now() + kVerdictLimit);
+    if (relay) loop_.forget(relay.get());
+  }
+  const auto verdict = folder_->verdict();
+  if (!verdict) return false;
+  exit_code_ = verdict->exit_code;
+  if (exit_code_ != 0) write_message(fmt::format("the verdict is that of `lockstep run` on {}", verdict->host));
+  return true;
+}
+
+void JobRun::say_verdict(bool ends) {
+  for (const auto& [host, folder] : folders_elsewhere_) host->say_verdict(folder, exit_code_, ends);
+}
+
+void JobRun::say_that_others_are_elsewhere() const {
+  if (!options_.hosts.empty() || host_of_.empty() || static_cast<int>(host_of_.size()) >= world_size_) return;
+  RankSet others = RankSet::all(world_size_);
+  for (const auto& [rank, host] : host_of_) others.erase(rank);
+  if (is_of_this_machine_alone_) return;
+  write_message(
+      fmt::format("{} {} not seen here. If they run on other machines, name these with --hosts: one verdict covers "
+                  "all ranks then (docs/clusters.md)",
+                  others.words(), others.size() == 1 ? "was" : "were"));
+}
+
+}  // namespace lockstep::shell
