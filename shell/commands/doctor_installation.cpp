@@ -22,7 +22,8 @@ const char* const kRange = "2.11 to 2.15";
 
 /// Says how to fix programs that are missing or do not run.
 std::string repair() {
-  if (protocol::is_wheel()) return "install the wheel again (pip install --force-reinstall --no-deps, and the file of the wheel)";
+  if (protocol::is_wheel())
+    return "install the wheel again (pip install --force-reinstall --no-deps, and the file of the wheel)";
   if (protocol::is_installed())
     return "run " + protocol::setup_command() + ", which names missing Debian packages, or install Lockstep again";
   return "build again (cmake --build --preset release), or run tools/setup first if a library is missing";
