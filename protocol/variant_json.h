@@ -15,8 +15,8 @@
 /// Does the same for a struct without fields.
 #define LOCKSTEP_EMPTY_MESSAGE(KIND, STRUCT)                                                    \
   static constexpr std::string_view kind_of(const STRUCT*) { return KIND; }                     \
-  static void to_json(nlohmann::json& json, const STRUCT&) { json = nlohmann::json::object(); } \
-  static void from_json(const nlohmann::json&, STRUCT&) {}
+  inline void to_json(nlohmann::json& json, const STRUCT&) { json = nlohmann::json::object(); } \
+  inline void from_json(const nlohmann::json&, STRUCT&) {}
 
 namespace lockstep::protocol {
 

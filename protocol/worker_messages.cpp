@@ -49,7 +49,7 @@ LOCKSTEP_JSON(Step, line, names)
 LOCKSTEP_JSON(CellError, type, message, where, where_cell, where_line, root_cause, stack, traceback)
 
 LOCKSTEP_MESSAGE("prelude", Prelude, path)
-LOCKSTEP_MESSAGE("load", Load, cell, name, entry, steps, ranks)
+LOCKSTEP_MESSAGE("load", Load, cell, name, entry, steps, ranks, file)
 LOCKSTEP_MESSAGE("drop", Drop, cell)
 LOCKSTEP_MESSAGE("run", Run, cell, number, object, object_number)
 LOCKSTEP_MESSAGE("builtin", Builtin, cell, function)

@@ -38,6 +38,7 @@ struct Load {
   std::string entry;
   std::vector<Step> steps;
   RankSet ranks;  // of the cell
+  std::string file;  // has the object, on the rank's machine; empty: frame 0 has it
 };
 
 /// Some rank could not load the cell: forget it. It has not run anywhere.

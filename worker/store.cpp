@@ -42,13 +42,13 @@ int descriptor(const char* name) {
   return fd;
 }
 
-void must_be_loopback(int listener) {
+/// Nobody has meant to listen on all interfaces.
+void must_have_address(int listener) {
   sockaddr_in address = {};
   socklen_t size = sizeof address;
   if (::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0 || address.sin_family != AF_INET)
     fail("LOCKSTEP_LISTEN_FD is no socket of the internet");
-  if (address.sin_addr.s_addr != htonl(INADDR_LOOPBACK))
-    throw StartError("the store's socket listens on other interfaces than the loopback one");
+  if (address.sin_addr.s_addr == htonl(INADDR_ANY)) throw StartError("the store's socket listens on all interfaces");
 }
 
 /// Takes lines from a pipe, whatever pieces they come in.
@@ -118,7 +118,7 @@ int run_store() {
           "LOCKSTEP_LIFELINE_FD is not set: `lockstep` starts the store and tells it when the session ends");
     const int keeper = descriptor("LOCKSTEP_KEEPER_FD");
     const int listener = descriptor("LOCKSTEP_LISTEN_FD");
-    if (listener >= 0) must_be_loopback(listener);
+    if (listener >= 0) must_have_address(listener);
     const auto store = listener >= 0 ? dist::serve_store(listener) : dist::serve_store("127.0.0.1", 0);
     std::printf("{\"port\":%d}\n", static_cast<int>(store->getPort()));
     std::fflush(stdout);

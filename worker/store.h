@@ -9,10 +9,13 @@
 // Processes that ranks started and that left these groups are known by LOCKSTEP_SESSION_DIR in their environment, which
 // it has, too: they are killed at the end of the session as well.
 //
-// It takes connections of processes of its own user only, and holds 256 MB at most: beyond that it ends with code 4.
+// On 127.0.0.1 it takes connections of processes of its own user only. It holds 256 MB at most: beyond that it ends with
+// code 4.
 //
-// LOCKSTEP_LISTEN_FD, when it is set, names a listening socket on 127.0.0.1 that the shell has made: the store takes
-// connections there (masterListenFd), so that workers can start at the same moment as the store and know its port.
+// LOCKSTEP_LISTEN_FD, when it is set, names a listening socket on one address that the shell or a relay has made: the
+// store takes connections there (masterListenFd), so that workers can start at the same moment as the store and know its
+// port. Only sessions over several machines have another address than 127.0.0.1; there the keys of a session, which begin
+// with LOCKSTEP_STORE_KEY, are all that others would have to know.
 #pragma once
 
 namespace lockstep::worker {

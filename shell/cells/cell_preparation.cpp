@@ -155,13 +155,15 @@ bool CellPreparation::compile(const CellRequest& request, int64_t id, CodeResult
 
 bool CellPreparation::load(OpenCell& cell, const protocol::Compiled& compiled, std::vector<std::string>& frames) {
   const CellRun& run = cell.run;
-  for (const auto& object : compiled.objects) {
-    std::vector<zmq::message_t> shared;
-    shared.push_back(shared_frame(std::move(frames.at(static_cast<size_t>(object.frame)))));
-    services_.workers.hub().send(object.ranks,
-                                 protocol::Load{run.id(), object.name, object.entry, object.steps, run.ranks()},
-                                 std::move(shared));
-  }
+  for (const auto& object : compiled.objects)
+    services_.workers.send_object(object.ranks,
+                                  {.cell = run.id(),
+                                   .name = object.name,
+                                   .entry = object.entry,
+                                   .steps = object.steps,
+                                   .ranks = run.ranks(),
+                                   .file = {}},
+                                  std::move(frames.at(static_cast<size_t>(object.frame))));
   // These are the limits of cells, so that a rank that does not answer can't keep `run` for ever.
   double limit_s =
       services_.options.cell_timeout_s > 0 ? services_.options.cell_timeout_s : services_.options.hang_timeout_s;

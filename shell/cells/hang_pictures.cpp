@@ -27,12 +27,13 @@ std::vector<inspect::StackFrame> frames_of(const nlohmann::json& answer) {
   return frames;
 }
 
-void take_answer(RankPicture& rank, int64_t cell, const nlohmann::json& answer) {
+/// `ahead_ns`: as RankGroup::clock_ahead_ns().
+void take_answer(RankPicture& rank, int64_t cell, const nlohmann::json& answer, int64_t ahead_ns) {
   for (const auto& each : answer.value("throws", nlohmann::json::array()))
     if (each.value("cell", int64_t{0}) == cell)
       rank.caught.push_back({.type = each.value("type", ""),
                              .where = each.value("where", ""),
-                             .time_ns = each.value("time_ns", int64_t{0})});
+                             .time_ns = each.value("time_ns", int64_t{0}) - ahead_ns});
   for (inspect::RankWait& wait : rank.waits)
     if (const auto waits = answer.find("waits"); waits != answer.end() && wait.where.empty())
       wait.where = waits->value(std::to_string(wait.call.entry), "");
@@ -94,19 +95,25 @@ void take_waiting(RankPicture& rank, const protocol::Waiting& message) {
 
 }  // namespace
 
-std::string HangPictures::log_path(int rank) const {
-  const std::string path = services_.workers.log_path(rank);
-  return path.empty() ? services_.directory.path() + "/rank-" + std::to_string(rank) + "/log" : path;
+std::vector<RankPicture> HangPictures::logs_of(const RankSet& ranks, size_t recent) const {
+  std::vector<RankPicture> pictures(static_cast<size_t>(ranks.size()));
+  std::vector<RankPicture*> read;
+  for (const int rank : ranks) {
+    RankPicture& each = pictures[read.size()];
+    each.rank = rank;
+    read.push_back(&each);
+  }
+  services_.workers.read_logs(read, recent);
+  return pictures;
 }
 
 /// Dead ranks can't name the lines of their calls; those that are alive have the same code.
 protocol::question::Hang HangPictures::question() const {
   const RankGroup& workers = services_.workers;
   protocol::question::Hang question;
-  for (int rank : RankSet::all(workers.world_size()) - workers.live()) {
-    RankPicture dead;
-    if (!inspect::read_log(dead, log_path(rank), 1) || dead.recent.empty() || !dead.recent.back().site_cell) continue;
-    question.sites.push_back({*dead.recent.back().site_cell, dead.recent.back().site_offset, rank});
+  for (const RankPicture& dead : logs_of(RankSet::all(workers.world_size()) - workers.live(), 1)) {
+    if (dead.recent.empty() || !dead.recent.back().site_cell) continue;
+    question.sites.push_back({*dead.recent.back().site_cell, dead.recent.back().site_offset, dead.rank});
   }
   const RankSet live = workers.live();
   if (!live.empty()) question.ras_rank = live.ranks().front();
@@ -141,9 +148,8 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
   const auto errors = run ? run->errors() : std::map<int, protocol::CellError>{};
   const auto statuses = run ? run->rank_status() : std::map<int, CellStatus>{};
   const auto lines = lines_of_dead(answers);
-  for (int number = 0; number < services_.workers.world_size(); ++number) {
-    RankPicture rank;
-    rank.rank = number;
+  for (RankPicture& rank : logs_of(RankSet::all(services_.workers.world_size()), recent)) {
+    const int number = rank.rank;
     rank.place = place_of(number, run);
     if (rank.gone()) rank.activity = FindingKind::idle;
     if (const auto status = statuses.find(number); status != statuses.end()) rank.how = status->second;
@@ -153,9 +159,8 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
       rank.consequence = !error->second.root_cause;
       rank.where = error->second.where;
     }
-    inspect::read_log(rank, log_path(number), recent);
     if (const auto answer = answers.find(number); answer != answers.end()) {
-      take_answer(rank, picture.cell, answer->second);
+      take_answer(rank, picture.cell, answer->second, services_.workers.clock_ahead_ns(number));
       take_evidence(picture, number, answer->second);
     }
     if (const auto line = lines.find(number); line != lines.end() && rank.gone()) rank.last_where = line->second;
@@ -172,33 +177,26 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
 
 std::map<int, std::set<uint64_t>> HangPictures::entries_in_flight() const {
   std::map<int, std::set<uint64_t>> result;
-  for (int rank : services_.workers.live()) {
-    RankPicture picture;
-    if (!inspect::read_log(picture, log_path(rank), 0)) continue;
-    for (const auto& wait : picture.waits) result[rank].insert(wait.call.entry);
-  }
+  for (const RankPicture& picture : logs_of(services_.workers.live(), 0))
+    for (const auto& wait : picture.waits) result[picture.rank].insert(wait.call.entry);
   return result;
 }
 
 std::vector<inspect::RankWait> HangPictures::waits_of(int rank, int64_t id) const {
-  RankPicture picture;
-  if (!inspect::read_log(picture, log_path(rank), 0)) return {};
-  std::erase_if(picture.waits, [id](const auto& wait) { return wait.call.cell != id; });
-  return std::move(picture.waits);
+  std::vector<inspect::RankWait> waits = std::move(logs_of({rank}, 0).front().waits);
+  std::erase_if(waits, [id](const auto& wait) { return wait.call.cell != id; });
+  return waits;
 }
 
 RankSet HangPictures::outside_collectives(const RankSet& ranks) const {
   RankSet result;
-  for (int rank : ranks) {
-    RankPicture picture;
-    if (inspect::read_log(picture, log_path(rank), 0) && picture.waits.empty()) result.insert(rank);
-  }
+  for (const RankPicture& picture : logs_of(ranks, 0))
+    if (picture.has_log && picture.waits.empty()) result.insert(picture.rank);
   return result;
 }
 
 HangPictures::Progress HangPictures::progress_of(int rank) const {
-  RankPicture picture;
-  inspect::read_log(picture, log_path(rank), 1);
+  const RankPicture picture = std::move(logs_of({rank}, 1).front());
   Progress progress;
   if (!picture.recent.empty()) progress.newest = picture.recent.back().entry;
   for (const auto& wait : picture.waits) progress.in_flight.insert(wait.call.entry);

@@ -42,7 +42,8 @@ class HangPictures {
   Progress progress_of(int rank) const;
 
  private:
-  std::string log_path(int rank) const;
+  /// Returns pictures of ranks that have nothing but their logs.
+  std::vector<inspect::RankPicture> logs_of(const RankSet& ranks, size_t recent) const;
   inspect::RankPicture::Place place_of(int rank, const CellRun* run) const;
   std::map<int, std::string> lines_of_dead(const std::map<int, nlohmann::json>& answers) const;
 

@@ -97,6 +97,7 @@ std::function<int()> set_up_kernel(CLI::App& app) {
   add_session_options(run_command, choice->kernel.session);
   run_command.final_callback([choice = choice.get()] {
     choice->run = [choice] {
+      choose_hosts(choice->kernel.session);
       choice->kernel.start_now = asks_for_ranks(choice->kernel.session);
       return jupyter::run_kernel(choice->kernel);
     };

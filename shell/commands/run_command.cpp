@@ -74,13 +74,13 @@ std::vector<Script> read_files(RunOptions& options) {
 
 /// Has the options that only a Python job has.
 struct OfJobs {
-  std::string findings, hosts, remote_program;
+  std::string findings;
   int tail = 0;
 };
 
 /// Chooses the machines on which the job's ranks are looked for: those of --hosts, or those of Slurm's job. Of the
 /// processes of a step the first one looks on the others' machines.
-void choose_hosts(const OfJobs& given, JobOptions& options) {
+void choose_hosts_of_job(const SessionOptions& given, JobOptions& options) {
   if (given.hosts == "none") return;
   options.remote_program = given.remote_program.empty() ? find_program("lockstep") : given.remote_program;
   if (!given.hosts.empty()) {
@@ -128,7 +128,7 @@ int run_job(const CLI::App& app, const RunOptions& options, const OfJobs& of_job
                  .findings = of_jobs.findings,
                  .tail = of_jobs.tail,
                  .serve_prompt = serve_prompt};
-  choose_hosts(of_jobs, job);
+  choose_hosts_of_job(options.session, job);
   return JobRun(std::move(job)).run();
 }
 
@@ -148,13 +148,6 @@ std::function<int()> set_up_run(CLI::App& app) {
                  "Of a Python job that torchrun starts: show the last N lines of each rank's output after a failure")
       ->type_name("N")
       ->check(CLI::Range(1, 10000));
-  app.add_option("--hosts", of_jobs->hosts,
-                 "Of a Python job: other machines on which its ranks run, which are asked through ssh. Within a job of "
-                 "Slurm its nodes are found by themselves; none: this machine alone is looked at")
-      ->type_name("LIST");
-  app.add_option("--remote-program", of_jobs->remote_program,
-                 "With other machines: the path of lockstep there (default: that of this one)")
-      ->type_name("PATH");
   add_session_options(app, options->session);
   add_script_options(app, *options);
   app.footer(
@@ -164,12 +157,11 @@ std::function<int()> set_up_run(CLI::App& app) {
       "happened decides.");
   return [options, of_jobs, &app] {
     if (!launcher_arguments().empty()) return run_job(app, *options, *of_jobs);
-    if (!of_jobs->hosts.empty() || !of_jobs->remote_program.empty())
-      throw UsageError("--hosts is for Python jobs: lockstep run --hosts LIST -- torchrun … train.py");
     if (of_jobs->tail > 0) throw UsageError("--tail is for Python jobs: lockstep run --tail N -- torchrun … train.py");
     if (!of_jobs->findings.empty())
       throw UsageError("--findings is for Python jobs; sessions write them with --json FILE");
     check_script_options(*options);
+    choose_hosts(options->session);
     std::vector<Script> scripts = read_files(*options);
     return ScriptRun(*options, std::move(scripts)).run();
   };

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "protocol/error.h"
+#include "shell/hosts/host.h"
+#include "shell/processes/launcher.h"
 #include "shell/processes/session_plan.h"
 #include "shell/text/suggest.h"
 
@@ -56,6 +58,14 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
          "Library for collectives: auto (the default: nccl for tensors on GPUs, gloo for others), gloo, nccl or "
          "cpu:gloo,cuda:nccl")
       ->type_name("NAME");
+  app.add_option(
+         "--hosts", options.hosts,
+         "Machines on which the ranks run, through ssh: node1,node2. Within a job of Slurm its nodes are taken by "
+         "themselves; none: this machine alone")
+      ->type_name("LIST");
+  app.add_option("--remote-program", options.remote_program,
+                 "With other machines: the path of lockstep there (default: that of this one)")
+      ->type_name("PATH");
   // A flag whose value needs a '=': a file or a command may follow.
   const auto python = std::make_shared<std::string>();
   app.add_flag(
@@ -103,6 +113,16 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
 bool asks_for_ranks(const SessionOptions& options) {
   return options.num_processes || !options.gpu_ids.empty() || options.share_gpu || options.all_gpus_visible ||
          options.backend != "auto";
+}
+
+void choose_hosts(SessionOptions& options) {
+  if (options.hosts == "none") {
+    options.hosts.clear();
+  } else if (options.hosts.empty()) {
+    const auto place = slurm_place();
+    if (place && !place->is_task) options.hosts = "slurm:" + place->job;
+  }
+  if (!options.hosts.empty() && options.remote_program.empty()) options.remote_program = find_program("lockstep");
 }
 
 }  // namespace lockstep::shell

@@ -11,7 +11,10 @@ namespace {
 std::function<int()> set_up_terminal(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
   add_session_options(app, *options);
-  return [options] { return run_terminal(*options, asks_for_ranks(*options)); };
+  return [options] {
+    choose_hosts(*options);
+    return run_terminal(*options, asks_for_ranks(*options));
+  };
 }
 
 const RegisterCommand kTerminal({.name = "", .summary = "interactive terminal", .set_up = set_up_terminal});

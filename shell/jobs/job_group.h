@@ -32,6 +32,8 @@ class JobGroup : public RankGroup {
   void kill(int rank) override;
   bool owns_processes() const override { return false; }
   std::string absence(int rank) const override;
+  /// Ranks of a job are not judged by their logs: their agents are asked.
+  void read_logs(const std::vector<inspect::RankPicture*>&, size_t) const override {}
 
   const Job& job() const { return job_; }
   /// Returns ranks whose processes run and that have not stopped.

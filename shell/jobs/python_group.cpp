@@ -16,6 +16,7 @@
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "protocol/installation.h"
+#include "protocol/runtime_folder.h"
 #include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
@@ -107,7 +108,7 @@ PythonGroup::PythonGroup(EventLoop& loop, const SessionPlan& plan, const Session
       interpreters_(interpreters(*options.python)),
       report_(make_pipe()),
       tail_(std::make_unique<OutputTail>()) {
-  store_ = std::make_unique<StoreProcess>(loop_, worker_launch(), directory,
+  store_ = std::make_unique<StoreProcess>(loop_, worker_launch(), directory, kLoopback,
                                           [this](const std::string& how, const std::string& last_lines) {
                                             if (starting_)
                                               start_error_ = "the store's process " + how + "\n" + last_lines;
@@ -117,7 +118,7 @@ PythonGroup::PythonGroup(EventLoop& loop, const SessionPlan& plan, const Session
   for (int rank = 0; rank < plan.world_size; ++rank) {
     directory.add_rank(rank);
     tails_.push_back(std::make_unique<OutputTail>());
-    at(rank).output = std::make_unique<LastOutput>();
+    outputs_.push_back(std::make_unique<LastOutput>());
     at(rank).info.device = plan.devices[static_cast<size_t>(rank)];
   }
   plan_file_ = directory.path() + "/ranks.json";
@@ -160,7 +161,7 @@ std::string PythonGroup::ranks_of(const SessionPlan& plan, const SessionOptions&
     const auto index_of_rank = static_cast<size_t>(rank);
     ranks.push_back({{"environment", environment},
                      {"identity", hub_.expect(rank)},
-                     {"output", at(rank).output->descriptors()},
+                     {"output", output_of(rank).descriptors()},
                      {"tail", tail_of(rank).write_end()},
                      {"device", plan.devices[index_of_rank]},
                      {"gpu_id", plan.gpu_ids.empty() ? -1 : plan.gpu_ids[index_of_rank]}});
@@ -192,7 +193,7 @@ void PythonGroup::start_interpreter() {
   launch.inherit = {report_.write.get()};
   for (int rank = 0; rank < world_size(); ++rank) {
     launch.inherit.push_back(tail_of(rank).write_end());
-    for (const int each : at(rank).output->descriptors()) launch.inherit.push_back(each);
+    for (const int each : output_of(rank).descriptors()) launch.inherit.push_back(each);
   }
   starter_ = std::make_unique<Child>(launch);
   if (candidate_ == 0) {
@@ -246,7 +247,7 @@ void PythonGroup::read_report() {
     int number = -1;
     pid_t pid = 0;
     if (!(line >> number >> pid) || number < 0 || number >= world_size()) continue;
-    at(number).output->close_writing_ends();
+    output_of(number).close_writing_ends();
     tail_of(number).close_write_end();
     store_->rank_has_started(pid);
     adopt(number, pid);
@@ -280,7 +281,15 @@ nlohmann::json PythonGroup::describe() const {
   return workers;
 }
 
-std::string PythonGroup::log_path(int number) const { return protocol::rank_log(folder_->path(), number); }
+void PythonGroup::read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const {
+  for (inspect::RankPicture* each : ranks)
+    inspect::read_log(*each, protocol::rank_log(folder_->path(), each->rank), recent);
+}
+
+std::array<std::string, 2> PythonGroup::take_last_output(int number, const std::array<int64_t, 2>& received) {
+  const auto left = output_of(number).take(received);
+  return {left[0].after(received[0]), left[1].after(received[1])};
+}
 
 std::optional<RankGroup::End> PythonGroup::take_end(int number) {
   const auto end = JobGroup::take_end(number);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "shell/jobs/job_group.h"
+#include "shell/processes/last_output.h"
 #include "shell/processes/output_tail.h"
 #include "shell/processes/session_plan.h"
 #include "shell/processes/store_process.h"
@@ -34,13 +35,14 @@ class PythonGroup : public JobGroup {
   bool owns_processes() const override { return true; }
   nlohmann::json describe() const override;
   std::string absence(int) const override { return "is dead"; }
-  std::string log_path(int rank) const override;
+  void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const override;
 
   /// Returns the interpreter that runs.
   const std::string& interpreter() const { return interpreters_.at(candidate_); }
 
  private:
   std::optional<End> take_end(int rank) override;
+  std::array<std::string, 2> take_last_output(int rank, const std::array<int64_t, 2>& received) override;
   void buried(int rank, State before) override;
   void give_up(int rank, const std::string& why) override;
   void came(int) override {}
@@ -53,6 +55,7 @@ class PythonGroup : public JobGroup {
   void read_report();
   void watch_tail(OutputTail& tail);
   std::string quoted(OutputTail& tail) const;
+  LastOutput& output_of(int rank) { return *outputs_.at(static_cast<size_t>(rank)); }
   OutputTail& tail_of(int rank) { return *tails_.at(static_cast<size_t>(rank)); }
 
   const std::unique_ptr<JobFolder> folder_;
@@ -64,6 +67,7 @@ class PythonGroup : public JobGroup {
   std::string reported_;
   std::unique_ptr<OutputTail> tail_;  // of the process that starts the ranks
   std::vector<std::unique_ptr<OutputTail>> tails_;  // of the ranks, before their first cell
+  std::vector<std::unique_ptr<LastOutput>> outputs_;  // of the ranks
   std::unique_ptr<Child> starter_;
 };
 

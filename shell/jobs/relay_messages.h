@@ -13,6 +13,7 @@
 #include "protocol/variant_json.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/rank_ends.h"
+#include "shell/processes/rank_place.h"
 
 namespace lockstep::shell {
 
@@ -45,6 +46,26 @@ struct JudgesVerdict {
   bool ends = false;
 };
 
+// Of sessions, whose ranks the relay starts (StartRanks of shell/processes/rank_place.h is one more):
+
+/// Kills the process of a rank.
+struct KillRank {
+  int rank = 0;
+};
+/// Frame 0 becomes a file in the folder of the session there. Messages to the relay are taken in their order: a rank that
+/// hears of the file later finds it.
+struct PutFile {
+  std::string name;
+};
+/// Asks for the collective logs of ranks. Answered by Logs.
+struct ReadLogs {
+  int64_t number = 0;
+  std::vector<int> ranks;
+  uint64_t recent = 0;  // records of each
+};
+/// The session ends: ranks that end now are not looked after one by one.
+struct EndSoon {};
+
 // ---- both ways
 
 /// Bytes of a connection that a rank has made to the relay's socket: frame 0. None: it has ended. The relay numbers
@@ -61,6 +82,7 @@ struct RelayHello {
   std::string host;
   std::string machine;  // dist::machine_identity()
   std::string hub;  // the path of the socket at which ranks there come to the hub of this process; empty: there is none
+  int gpus = 0;  // for the ranks of a session
 };
 /// A rank of this user runs there, or says something else of itself than before.
 struct RankSeen {
@@ -86,21 +108,56 @@ struct AskAnswer {
 struct Pong {
   int64_t number = 0;
   int64_t time_ns = 0;  // CLOCK_REALTIME there
+  int64_t monotonic_ns = 0;  // CLOCK_MONOTONIC there
+};
+/// The ranks of a session can't be started there. RanksStarted says that they are.
+struct RanksFailed {
+  std::string why;
+};
+/// The process of a rank has ended. Frames: what its stdout has left in the log and in the pipe (LeftOutput), then its
+/// stderr.
+struct RankEnded {
+  int rank = 0;
+  std::string how;  // "was killed by SIGKILL"
+  int signal = 0;
+  std::string last_lines;  // of what the process wrote besides what its cells print
+  std::vector<int64_t> ends;  // LeftOutput::end of stdout and stderr
+};
+struct StoreEnded {
+  std::string how, last_lines;
+};
+struct RelayWarning {
+  std::string text;
+};
+struct Logs {
+  int64_t number = 0;
+  std::map<int, nlohmann::json> logs;  // inspect::log_json(), by rank
 };
 
 LOCKSTEP_MESSAGE("ask", Ask, number, pids, request, limit_ms)
 LOCKSTEP_MESSAGE("ping", Ping, number)
 LOCKSTEP_MESSAGE("judged_elsewhere", JudgedElsewhere, folder, host)
 LOCKSTEP_MESSAGE("verdict", JudgesVerdict, folder, host, exit_code, ends)
+LOCKSTEP_MESSAGE("kill", KillRank, rank)
+LOCKSTEP_MESSAGE("put", PutFile, name)
+LOCKSTEP_MESSAGE("read_logs", ReadLogs, number, ranks, recent)
+LOCKSTEP_EMPTY_MESSAGE("end_soon", EndSoon)
 LOCKSTEP_MESSAGE("piece", Piece, connection, opens)
-LOCKSTEP_MESSAGE("hello", RelayHello, version, host, machine, hub)
+LOCKSTEP_MESSAGE("hello", RelayHello, version, host, machine, hub, gpus)
 LOCKSTEP_MESSAGE("rank", RankSeen, facts, socket)
 LOCKSTEP_MESSAGE("gone", RankGone, end, evidence, unread, faults)
 LOCKSTEP_MESSAGE("report", LauncherReport, folder, ends)
 LOCKSTEP_MESSAGE("answer", AskAnswer, number, answers)
-LOCKSTEP_MESSAGE("pong", Pong, number, time_ns)
+LOCKSTEP_MESSAGE("pong", Pong, number, time_ns, monotonic_ns)
+LOCKSTEP_MESSAGE("failed", RanksFailed, why)
+LOCKSTEP_MESSAGE("ended", RankEnded, rank, how, signal, last_lines, ends)
+LOCKSTEP_MESSAGE("store_ended", StoreEnded, how, last_lines)
+LOCKSTEP_MESSAGE("warning", RelayWarning, text)
+LOCKSTEP_MESSAGE("logs", Logs, number, logs)
 
-using ToRelay = std::variant<Ask, Ping, JudgedElsewhere, JudgesVerdict, Piece>;
-using FromRelay = std::variant<RelayHello, RankSeen, RankGone, LauncherReport, AskAnswer, Pong, Piece>;
+using ToRelay =
+    std::variant<Ask, Ping, JudgedElsewhere, JudgesVerdict, Piece, StartRanks, KillRank, PutFile, ReadLogs, EndSoon>;
+using FromRelay = std::variant<RelayHello, RankSeen, RankGone, LauncherReport, AskAnswer, Pong, Piece, RanksStarted,
+                               RanksFailed, RankEnded, StoreEnded, RelayWarning, Logs>;
 
 }  // namespace lockstep::shell

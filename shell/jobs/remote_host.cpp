@@ -140,17 +140,25 @@ void RemoteHost::read() {
           asked->second.answers = std::move(answer->answers);
         continue;
       }
+      if (auto* logs = std::get_if<Logs>(&decoded)) {
+        logs_[logs->number] = std::move(logs->logs);
+        continue;
+      }
       if (const auto* pong = std::get_if<Pong>(&decoded); pong && pong->number == ping_) {
         const auto trip = Clock::now() - pinged_at_;
         const int64_t middle = pinged_ns_ + std::chrono::nanoseconds(trip).count() / 2;
-        if (trip < shortest_trip_) clock_offset_ns_ = pong->time_ns - middle;
+        if (trip < shortest_trip_) {
+          clock_offset_ns_ = pong->time_ns - middle;
+          const int64_t here = std::chrono::nanoseconds(pinged_at_.time_since_epoch() + trip / 2).count();
+          monotonic_ahead_ns_ = pong->monotonic_ns - here;
+        }
         shortest_trip_ = std::min(shortest_trip_, trip);
       }
       if (const auto* piece = std::get_if<Piece>(&decoded)) {
         carry(*piece, message->frames.empty() ? "" : message->frames.front());
         continue;
       }
-      messages_.push_back(std::move(decoded));
+      messages_.emplace_back(std::move(decoded), std::move(message->frames));
     }
   } catch (const Error& error) {
     hang_up(error.what());
@@ -191,7 +199,7 @@ void RemoteHost::hang_up(std::string why) {
 void RemoteHost::take_messages() {
   take_event(has_messages_.get());
   const auto self = shared_from_this();
-  for (FromRelay& each : std::exchange(messages_, {})) take(std::move(each));
+  for (auto& [message, frames] : std::exchange(messages_, {})) take(std::move(message), std::move(frames));
   if (lost_words_.empty() || state_ == State::lost) return;
   state_ = State::lost;
   members_.clear();
@@ -202,7 +210,7 @@ JobMember RemoteHost::member(const RankSeen& seen) {
   return {.facts = seen.facts, .socket = seen.socket, .is_alive = true, .proxy = shared_from_this()};
 }
 
-void RemoteHost::take(FromRelay&& message) {
+void RemoteHost::take(FromRelay&& message, std::vector<std::string> frames) {
   if (state_ == State::lost) return;
   if (auto* hello = std::get_if<RelayHello>(&message)) {
     if (hello->version != kVersion) {
@@ -235,6 +243,8 @@ void RemoteHost::take(FromRelay&& message) {
   } else if (auto* report = std::get_if<LauncherReport>(&message)) {
     for (SeenEnd& each : report->ends) move_times(each);
     listener_.report(report->folder, report->ends);
+  } else if (listener_.session) {
+    listener_.session(std::move(message), std::move(frames));
   }
 }
 
@@ -290,16 +300,29 @@ int64_t RemoteHost::send(const std::vector<JobMember>& ranks, const json& reques
   return number;
 }
 
-std::map<int, AgentAnswer> RemoteHost::receive(int64_t number, Clock::time_point end) {
-  Asked& asked = asked_.at(number);
+std::map<int, json> RemoteHost::read_logs(const std::vector<int>& ranks, size_t recent,
+                                          std::chrono::milliseconds limit) {
+  const int64_t number = next_number_++;
+  write(ReadLogs{.number = number, .ranks = ranks, .recent = recent});
+  serve_until([&] { return logs_.contains(number); }, Clock::now() + limit);
+  const auto found = logs_.extract(number);
+  return found ? std::move(found.mapped()) : std::map<int, json>();
+}
+
+void RemoteHost::serve_until(const std::function<bool()>& done, Clock::time_point end) {
   // Nothing else asks meanwhile whether the host is there.
-  while (!asked.answers && from_ && Clock::now() < std::min(end, heard_at_ + kSilentAfter)) {
+  while (!done() && from_ && Clock::now() < std::min(end, heard_at_ + kSilentAfter)) {
     if (Clock::now() >= pinged_at_ + kPingEvery) send_ping();
     pollfd polled[2] = {{from_.get(), POLLIN, 0}, {outgoing_.empty() ? -1 : to_.get(), POLLOUT, 0}};
     if (poll_until(polled, std::min(end, pinged_at_ + kPingEvery)) < 0) break;
     if (polled[1].revents != 0) write_more();
     if (polled[0].revents != 0) read();
   }
+}
+
+std::map<int, AgentAnswer> RemoteHost::receive(int64_t number, Clock::time_point end) {
+  Asked& asked = asked_.at(number);
+  serve_until([&] { return asked.answers.has_value(); }, end);
   std::map<int, AgentAnswer> answers = std::move(asked.answers).value_or(std::map<int, AgentAnswer>());
   for (const auto& [pid, rank] : asked.ranks)
     answers.try_emplace(rank, AgentAnswer{.body = nullptr, .error = fmt::format("its host {}: {}", name_, absence())});

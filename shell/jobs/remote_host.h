@@ -39,6 +39,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
     std::function<void(const std::string& folder, const std::vector<SeenEnd>&)> report;
     /// The relay has begun to answer, or has become silent, or is lost.
     std::function<void(const RemoteHost&)> changed;
+    /// The relay says this of ranks that it has started for a session.
+    std::function<void(FromRelay&& message, std::vector<std::string> frames)> session = {};
   };
 
   /// Starts the relay. `program` is the path of lockstep on that machine. `hub`: the path of a hub here, to which the
@@ -62,6 +64,18 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   /// Says why nothing is known of its ranks: "its relay ended (ssh exited with code 255)", "no word for 12 s".
   std::string absence() const;
 
+  /// How many GPUs ranks of a session can have there, and the name that the machine has for itself.
+  int gpus() const { return hello_ ? hello_->gpus : 0; }
+  std::string own_name() const { return hello_ ? hello_->host : ""; }
+  /// How far CLOCK_MONOTONIC there is ahead of the one here.
+  int64_t clock_ahead_ns() const { return monotonic_ahead_ns_; }
+  /// Sends a message of a session.
+  void tell(const ToRelay& message, std::vector<std::string> frames = {}) { write(message, std::move(frames)); }
+  /// Has the logs of `ranks` read there, and sends nothing else meanwhile. Ranks whose logs do not come within `limit` are
+  /// missing from the result.
+  std::map<int, nlohmann::json> read_logs(const std::vector<int>& ranks, size_t recent,
+                                          std::chrono::milliseconds limit);
+
   /// The job of this folder there is judged here.
   void judge(const std::string& folder);
   void say_verdict(const std::string& folder, int exit_code, bool ends);
@@ -81,7 +95,9 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   /// Reads what has arrived. Answers are kept, all else is taken later, by the loop.
   void read();
   void take_messages();
-  void take(FromRelay&& message);
+  void take(FromRelay&& message, std::vector<std::string> frames);
+  /// Reads until there is what is waited for, or the host is gone.
+  void serve_until(const std::function<bool()>& done, Clock::time_point end);
   void ping();
   void send_ping();
   /// The relay is given up; the loop lets the listener know.
@@ -101,7 +117,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   std::string preface_;  // until the greeting: what a login shell has printed
   bool is_greeted_ = false;
   protocol::MessageAssembler assembler_;
-  std::vector<FromRelay> messages_;
+  std::vector<std::pair<FromRelay, std::vector<std::string>>> messages_;
+  std::map<int64_t, std::map<int, nlohmann::json>> logs_;  // that have come, by the number of the request
   std::optional<RelayHello> hello_;
   std::map<int64_t, JobMember> members_;  // by pid
   struct Asked {
@@ -117,6 +134,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   int64_t ping_ = 0, pinged_ns_ = 0;  // the ping that is under way
   Clock::duration shortest_trip_ = Clock::duration::max();
   int64_t clock_offset_ns_ = 0;  // of that machine's clock less this one's
+  int64_t monotonic_ahead_ns_ = 0;
 };
 
 /// Adds what a rank of another machine has left.

@@ -1,14 +1,24 @@
-// Reads what a rank wrote before its death and could not send any more: the shell holds the descriptors through which
+// Reads what a rank wrote before its death and could not send any more: who has started the rank holds the descriptors through which
 // the worker's output goes (protocol/output_channel.h), and reads there what is left.
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "protocol/output_channel.h"
 
 namespace lockstep::shell {
+
+/// What a rank has left of a stream.
+struct LeftOutput {
+  int64_t end = 0;  // so many bytes have gone through the log
+  std::string log;  // the last of them
+  std::string pipe;  // had not come to the log
+  /// Returns what comes after the first `received` bytes.
+  std::string after(int64_t received) const;
+};
 
 class LastOutput {
  public:
@@ -24,16 +34,13 @@ class LastOutput {
   /// Called once the worker has them.
   void close_writing_ends();
 
-  /// Notes that bytes of `stream` have arrived in a message.
-  void received(Stream stream, size_t bytes);
-
-  /// Returns what stdout and stderr, in this order, have written and not received. Called once, after the worker's
-  /// process has ended and its messages have been received. Does not wait for children of the worker that still write.
-  std::array<std::string, 2> take();
+  /// Returns what stdout and stderr, in this order, have left; of the log what comes after the first `received` bytes, or
+  /// the last 2 MB. Called once, after the worker's process has ended. Does not wait for children of the worker that
+  /// still write.
+  std::array<LeftOutput, 2> take(const std::optional<std::array<int64_t, 2>>& received = std::nullopt);
 
  private:
   protocol::OutputChannels channels_;
-  std::array<int64_t, 2> received_ = {0, 0};
 };
 
 }  // namespace lockstep::shell

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "protocol/error.h"
+#include "protocol/output_channel.h"
 
 namespace lockstep::shell {
 namespace {
@@ -51,6 +52,12 @@ void RankGroup::watch_process(int number, pid_t pid, int pidfd) {
   at(number).info.pid = pid;
   at(number).pidfd = pidfd;
   loop_.watch(pidfd, [this, number] { process_ended(number); });
+}
+
+void RankGroup::send_object(const RankSet& ranks, protocol::Load load, std::string bytes) {
+  std::vector<zmq::message_t> frames;
+  frames.push_back(shared_frame(std::move(bytes)));
+  hub_.send(ranks, load, std::move(frames));
 }
 
 bool RankGroup::serve_start(const std::function<bool()>& done, EventLoop::Clock::duration limit, const char* failure) {
@@ -113,9 +120,8 @@ void RankGroup::handle(FromWorker& from) {
   } else if (const auto* dying = std::get_if<protocol::Dying>(&from.message)) {
     rank.last_words = dying->error;
   } else {
-    if (const auto* output = std::get_if<protocol::Output>(&from.message);
-        output && rank.output && !from.frames.empty())
-      rank.output->received(output->stream, from.frames[0].size());
+    if (const auto* output = std::get_if<protocol::Output>(&from.message); output && !from.frames.empty())
+      rank.received[protocol::index_of(output->stream)] += static_cast<int64_t>(from.frames[0].size());
     listener_.message(from);
   }
 }
@@ -137,7 +143,7 @@ void RankGroup::process_ended(int number) {
   Rank& rank = at(number);
   rank.end = take_end(number);
   if (!rank.end) return;
-  loop_.forget(std::exchange(rank.pidfd, -1));
+  if (rank.pidfd >= 0) loop_.forget(std::exchange(rank.pidfd, -1));
   hub_.take_connection_events();
   if (!hub_.was_connected(number) || hub_.connection_ended(number)) return bury(number);
   rank.burial.set_after(kLastMessages, [this, number] { bury(number); });
@@ -150,8 +156,8 @@ void RankGroup::bury(int number) {
   // What it had sent has arrived by now, and may still be in the queue.
   for (size_t left = hub_.arrived(); left > 0 && receive_one(); --left) {
   }
-  if (rank.output) {
-    const auto rest = std::exchange(rank.output, nullptr)->take();
+  if (rank.end) {
+    const auto rest = take_last_output(number, rank.received);
     for (const Stream stream : protocol::kStreams)
       if (const std::string& bytes = rest[protocol::index_of(stream)]; !bytes.empty())
         listener_.last_output(number, stream, bytes);

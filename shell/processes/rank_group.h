@@ -11,20 +11,23 @@
 #pragma once
 #include <sys/types.h>
 
+#include <array>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "inspectors/hang/picture.h"
 #include "protocol/rank_set.h"
 #include "protocol/version.h"
 #include "protocol/worker_messages.h"
 #include "shell/processes/deadline.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/hub.h"
-#include "shell/processes/last_output.h"
 
 namespace lockstep::shell {
 
@@ -83,8 +86,12 @@ class RankGroup {
   virtual bool owns_processes() const = 0;
   /// The processes that the session owns, for session.json.
   virtual nlohmann::json describe() const { return nlohmann::json::array(); }
-  /// Where the collective log of a rank is, if not in the session's folder.
-  virtual std::string log_path(int) const { return ""; }
+  /// Fills in the collective logs of these ranks, with so many of the newest records.
+  virtual void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const = 0;
+  /// How far CLOCK_MONOTONIC of the rank's machine is ahead of the one here.
+  virtual int64_t clock_ahead_ns(int) const { return 0; }
+  /// Sends an object of a cell, whose bytes are `bytes`, to ranks that are to load it.
+  virtual void send_object(const RankSet& ranks, protocol::Load load, std::string bytes);
   /// Why a rank takes no cells: "is dead".
   virtual std::string absence(int) const { return "is dead"; }
 
@@ -100,7 +107,7 @@ class RankGroup {
     int pidfd = -1;  // watched; -1: no process is known, or it has ended
     std::optional<End> end;  // the process has ended; messages may still be on their way
     Deadline burial;  // then: when they are not waited for any more
-    std::unique_ptr<LastOutput> output;  // null where the process was not started with it
+    std::array<int64_t, 2> received = {0, 0};  // bytes of its stdout and stderr
     std::optional<protocol::CellError> last_words;
   };
 
@@ -132,6 +139,8 @@ class RankGroup {
  private:
   /// How the process of a rank has ended; nothing where it runs. Asked once it may have.
   virtual std::optional<End> take_end(int rank) = 0;
+  /// What a rank wrote to stdout and stderr before its end, and had not sent when `received` bytes of each had arrived.
+  virtual std::array<std::string, 2> take_last_output(int, const std::array<int64_t, 2>&) { return {}; }
   /// A rank was in the state `before`, and its connection or its process has ended.
   virtual void buried(int rank, State before) = 0;
   /// A rank sent what can't be read, for the reason `why`, so it can't be relied upon any more. The others go on.

@@ -32,6 +32,8 @@ class SessionDirectory {
 
   /// Makes rank-R. Throws StartError.
   void add_rank(int rank);
+  /// Where a rank has its collective log.
+  std::string rank_log(int rank) const { return path_ + "/rank-" + std::to_string(rank) + "/log"; }
   /// Writes session.json, the whole of it at once.
   void describe(nlohmann::json description);
   /// Writes cells/cell_N.cpp. Debuggers want it, cells do not: nothing is thrown where it can't be written.

@@ -37,18 +37,18 @@ void check_loopback(const Descriptor& listener, const sockaddr_in& address) {
   const Descriptor server(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
 }
 
-/// Returns a listening socket on 127.0.0.1 with a port that the kernel chose.
-Descriptor listen_on_loopback(int& port) {
+/// Returns a listening socket on an address of this machine, with a port that the kernel chose.
+Descriptor listen_on(const std::string& text, int& port) {
   Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ::inet_pton(AF_INET, text.c_str(), &address.sin_addr);
   socklen_t size = sizeof address;
   if (!fd || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(fd.get(), SOMAXCONN) != 0 ||
       ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw StartError(std::string("no socket for the store could be opened on 127.0.0.1: ") + std::strerror(errno) +
-                     "; is the loopback interface up (ip link set lo up)?");
-  check_loopback(fd, address);
+    throw StartError("no socket for the store could be opened on " + text + ": " + std::strerror(errno) +
+                     (text == kLoopback ? "; is the loopback interface up (ip link set lo up)?" : ""));
+  if (text == kLoopback) check_loopback(fd, address);
   port = ntohs(address.sin_port);
   return fd;
 }
@@ -56,9 +56,10 @@ Descriptor listen_on_loopback(int& port) {
 }  // namespace
 
 StoreProcess::StoreProcess(EventLoop& loop, Launch launch, const SessionDirectory& directory,
+                           const std::string& address,
                            std::function<void(const std::string&, const std::string&)> ended)
-    : loop_(loop), mark_("LOCKSTEP_SESSION_DIR=" + directory.path()) {
-  const Descriptor listener = listen_on_loopback(port_);
+    : loop_(loop), mark_("LOCKSTEP_SESSION_DIR=" + directory.path()), address_(address) {
+  const Descriptor listener = listen_on(address_, port_);
   keeper_line_ = make_pipe();
   // Nothing may block the session: a keeper that does not read is one that has ended.
   set_nonblocking(keeper_line_.write.get());

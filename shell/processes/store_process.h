@@ -15,11 +15,13 @@
 
 namespace lockstep::shell {
 
+inline constexpr const char* kLoopback = "127.0.0.1";
+
 class StoreProcess {
  public:
-  /// Starts it; returns at once. `launch` starts lockstep-worker. `ended` is called once if it ends, with how in words
+  /// Starts it; returns at once. `launch` starts lockstep-worker. It listens on `address` only. `ended` is called once if it ends, with how in words
   /// and what it wrote last, in lines. Throws StartError.
-  StoreProcess(EventLoop& loop, Launch launch, const SessionDirectory& directory,
+  StoreProcess(EventLoop& loop, Launch launch, const SessionDirectory& directory, const std::string& address,
                std::function<void(const std::string& how, const std::string& last_lines)> ended);
   /// Ends it, and all processes of the session that have left their groups.
   ~StoreProcess();
@@ -27,7 +29,7 @@ class StoreProcess {
   StoreProcess& operator=(const StoreProcess&) = delete;
 
   int port() const { return port_; }
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::string address() const { return address_ + ":" + std::to_string(port_); }
   bool has_ended() const { return has_ended_; }
   /// Stands in the environment of every process that ranks start.
   const std::string& mark_of_session() const { return mark_; }
@@ -39,7 +41,7 @@ class StoreProcess {
   void tell(const std::string& line);
 
   EventLoop& loop_;
-  const std::string mark_;
+  const std::string mark_, address_;
   int port_ = 0;
   Pipe keeper_line_;
   OutputTail tail_;

@@ -1,11 +1,10 @@
 #include "shell/processes/worker_group.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "shell/processes/random_key.h"
 
 namespace lockstep::shell {
@@ -20,91 +19,124 @@ constexpr milliseconds kWorkerStartLimitPerRank{1000};
 
 std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 
+int count_of(const WorkerGroup::Places& places) {
+  int count = 0;
+  for (const auto& each : places) count += each->count();
+  return count;
+}
+
 }  // namespace
 
-WorkerGroup::WorkerGroup(EventLoop& loop, const SessionPlan& plan, const SessionOptions& options,
-                         SessionDirectory& directory, Listener listener)
-    : RankGroup(loop, directory.hub_endpoint(), plan.world_size, std::move(listener)),
-      plan_(plan),
-      rehearsal_(options.rehearsal),
-      directory_(directory),
-      processes_(static_cast<size_t>(plan.world_size)) {
-  lifeline_ = make_pipe();
-  store_key_ = random_key();
-  try {
-    store_ = std::make_unique<StoreProcess>(
-        loop_, rehearsal_ ? rehearsal_launch(*rehearsal_) : worker_launch(), directory_,
-        [this](const std::string& how, const std::string& last_lines) {
-          if (starting_)
-            start_error_ = "the store's process " + how + "\n" + last_lines;
-          else if (!ending_)
-            listener_.store_ended(how + (last_lines.empty() ? "" : " (" + last_lines.substr(2) + ")"));
-        });
-    for (int rank = 0; rank < plan_.world_size; ++rank) start_rank(rank, options);
-  } catch (...) {  // the destructor does not run for what is half made
-    stop_watching();
-    throw;
+WorkerGroup::WorkerGroup(EventLoop& loop, Places places, const SessionOptions& options,
+                         const SessionDirectory& directory, Listener listener)
+    : RankGroup(loop, directory.hub_endpoint(), count_of(places), std::move(listener)),
+      places_(std::move(places)),
+      order_{.world_size = world_size(),
+             .nodes = static_cast<int>(places_.size()),
+             .identities = {},
+             .store_key = random_key(),
+             .store = {},
+             .backend = options.backend,
+             .share_gpu = options.share_gpu,
+             .all_gpus_visible = options.all_gpus_visible,
+             .check_collectives = options.check_collectives,
+             .arguments = options.arguments,
+             .directory = working_directory()} {
+  for (size_t place = 0; place < places_.size(); ++place)
+    for (int i = 0; i < places_[place]->count(); ++i) processes_.push_back({.place = place, .end = {}});
+  start_place(0);
+}
+
+WorkerGroup::~WorkerGroup() { ending_ = true; }
+
+std::map<size_t, RankSet> WorkerGroup::by_place(const RankSet& ranks) const {
+  std::map<size_t, RankSet> result;
+  for (const int rank : ranks) result[processes_.at(static_cast<size_t>(rank)).place].insert(rank);
+  return result;
+}
+
+/// The first has the store, which the others are told of.
+void WorkerGroup::start_place(size_t place) {
+  StartRanks order = order_;
+  order.node = static_cast<int>(place);
+  for (size_t before = 0; before < place; ++before) order.first += places_[before]->count();
+  order.count = places_[place]->count();
+  for (int rank = order.first; rank < order.first + order.count; ++rank) order.identities.push_back(hub_.expect(rank));
+  places_[place]->start(order, listener_of(place));
+}
+
+RankPlace::Listener WorkerGroup::listener_of(size_t place) {
+  return {.started = [this, place](const RanksStarted& what) { started(place, what); },
+          .failed = [this](const std::string& why) { fail_start(why); },
+          .ended =
+              [this](int rank, const std::string& how, int signal) {
+                at_process(rank).end = End{how, signal};
+                process_ended(rank);
+              },
+          .store_ended =
+              [this](const std::string& how, const std::string& last_lines) {
+                if (starting_)
+                  fail_start("the store's process " + how + "\n" + last_lines);
+                else if (!ending_)
+                  listener_.store_ended(how + (last_lines.empty() ? "" : " (" + last_lines.substr(2) + ")"));
+              },
+          .warning = listener_.warning};
+}
+
+void WorkerGroup::fail_start(const std::string& why) {
+  if (starting_ && start_error_.empty()) start_error_ = why;
+}
+
+void WorkerGroup::started(size_t place, const RanksStarted& what) {
+  const auto count = static_cast<size_t>(places_[place]->count());
+  if (what.pids.size() != count || what.start_times.size() != count || what.devices.size() != count)
+    return fail_start(places_[place]->host() + " has started other ranks than it was asked for");
+  int rank = 0;
+  for (size_t before = 0; before < place; ++before) rank += places_[before]->count();
+  for (size_t i = 0; i < count; ++i, ++rank) {
+    at(rank).info.pid = what.pids[i];
+    at(rank).info.device = what.devices[i];
+    at_process(rank).start_time = what.start_times[i];
   }
+  if (place > 0 && what.backend != backend_)
+    return fail_start("ranks on " + places_[place]->host() + " would use the backend " + what.backend +
+                      ", and those on " + places_[0]->host() + " " + backend_ +
+                      ": either all hosts have GPUs for their ranks, or none; CUDA_VISIBLE_DEVICES= hides them, and "
+                      "--backend chooses");
+  if (place > 0) return;
+  backend_ = what.backend;
+  order_.store = what.store;
+  for (size_t other = 1; other < places_.size(); ++other) start_place(other);
 }
 
-WorkerGroup::~WorkerGroup() {
-  ending_ = true;
-  stop_watching();
-  for (Process& each : processes_) each.child->kill();
-  processes_.clear();
+void WorkerGroup::begin_shutdown() {
+  for (const auto& each : places_) each->end_soon();
 }
 
-void WorkerGroup::stop_watching() {
-  for (const Process& each : processes_)
-    if (each.tail) loop_.forget(each.tail->fd());
+std::array<std::string, 2> WorkerGroup::take_last_output(int rank, const std::array<int64_t, 2>& received) {
+  return place_of(rank).take_output(rank, received);
 }
 
-void WorkerGroup::start_rank(int number, const SessionOptions& options) {
-  Process& process = processes_[static_cast<size_t>(number)];
-  directory_.add_rank(number);
-  const std::string size = std::to_string(plan_.world_size), index = std::to_string(number);
-  process.tail = std::make_unique<OutputTail>();
-  LastOutput& output = *(at(number).output = std::make_unique<LastOutput>());
-  Launch launch = rehearsal_ ? rehearsal_launch(*rehearsal_) : worker_launch();
-  launch.environment.insert({{"LOCKSTEP_RANK", index},
-                             {"LOCKSTEP_IDENTITY", hub_.expect(number)},
-                             {"LOCKSTEP_OUTPUT_FDS", output.environment()},
-                             {"LOCKSTEP_WORLD_SIZE", size},
-                             {"LOCKSTEP_LOCAL_RANK", index},
-                             {"LOCKSTEP_LOCAL_WORLD_SIZE", size},
-                             {"LOCKSTEP_NODE_RANK", "0"},
-                             {"LOCKSTEP_SESSION_DIR", directory_.path()},
-                             {"LOCKSTEP_HUB", directory_.hub_endpoint()},
-                             {"LOCKSTEP_STORE", store_->address()},
-                             {"LOCKSTEP_STORE_KEY", store_key_},
-                             {"LOCKSTEP_BACKEND", plan_.backend},
-                             {"LOCKSTEP_THREADS", std::to_string(plan_.threads)},
-                             {"LOCKSTEP_CHECK_COLLECTIVES", options.check_collectives ? "1" : "0"},
-                             {"LOCKSTEP_LIFELINE_FD", std::to_string(lifeline_.read.get())},
-                             {"LOCKSTEP_ARGUMENTS", nlohmann::json(options.arguments).dump()}});
-  launch.environment.merge(device_environment(plan_, number));
-  launch.inherit = output.descriptors();
-  launch.inherit.push_back(lifeline_.read.get());
-  launch.output = process.tail->write_end();
-  process.child = std::make_unique<Child>(launch);
-  process.tail->close_write_end();
-  output.close_writing_ends();
-  const Child& child = *process.child;
-  at(number).info.device = plan_.devices[static_cast<size_t>(number)];
-  store_->rank_has_started(child.pid());
-  OutputTail& tail = *process.tail;
-  loop_.watch(tail.fd(), [this, &tail] {
-    if (!tail.take()) loop_.forget(tail.fd());
-  });
-  watch_process(number, child.pid(), child.pidfd());
+void WorkerGroup::read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const {
+  std::map<size_t, std::vector<inspect::RankPicture*>> by_place;
+  for (inspect::RankPicture* each : ranks)
+    by_place[processes_.at(static_cast<size_t>(each->rank)).place].push_back(each);
+  for (const auto& [place, there] : by_place) places_[place]->read_logs(there, recent);
 }
 
-std::optional<RankGroup::End> WorkerGroup::take_end(int number) {
-  const auto end = process(number).child->ended();
-  if (!end) return std::nullopt;
-  // Its group is gone with it. What left the group goes, too; at the session's end all of them at once.
-  store_->rank_has_ended(number, rank(number).pid, ending_);
-  return End{end->str(), end->signal};
+void WorkerGroup::send_object(const RankSet& ranks, protocol::Load load, std::string bytes) {
+  RankSet by_hub;
+  for (const auto& [place, there] : by_place(ranks)) {
+    const auto file = places_[place]->put(bytes);
+    if (!file) {
+      by_hub = by_hub | there;
+      continue;
+    }
+    load.file = *file;
+    hub_.send(there, load);
+  }
+  load.file.clear();
+  if (!by_hub.empty()) RankGroup::send_object(by_hub, load, std::move(bytes));
 }
 
 void WorkerGroup::give_up(int number, const std::string& why) {
@@ -127,7 +159,7 @@ void WorkerGroup::buried(int number, State) {
 
 /// "; it wrote:" and the last lines of what the process of a rank wrote; empty where it wrote nothing.
 std::string WorkerGroup::quoted_output(int number) const {
-  const std::string lines = process(number).tail->last_lines();
+  const std::string lines = place_of(number).last_lines(number);
   return lines.empty() ? "" : "; it wrote:\n" + lines;
 }
 
@@ -155,7 +187,7 @@ void WorkerGroup::wait_until_all(State wanted, const std::string& what) {
   const int first = missing.ranks().front();
   std::string message = "the session could not start: rank " + missing.str() + " " + what + " in " +
                         std::to_string(std::chrono::duration_cast<seconds>(limit).count()) + " s";
-  const std::string quoted = process(first).tail->last_lines();
+  const std::string quoted = place_of(first).last_lines(first);
   if (!quoted.empty()) message += "; rank " + std::to_string(first) + " wrote:\n" + quoted;
   throw StartError(message);
 }
@@ -164,7 +196,15 @@ void WorkerGroup::wait_connected() { wait_until_all(State::connected, "did not c
 
 void WorkerGroup::make_ready(const std::string& prelude, const Versions& compiler) {
   compare_versions(compiler);
-  hub_.send(RankSet::all(world_size()), protocol::Prelude{prelude});
+  std::string bytes;
+  for (const auto& [place, there] : by_place(RankSet::all(world_size()))) {
+    if (places_[place]->host().empty()) {
+      hub_.send(there, protocol::Prelude{prelude});
+      continue;
+    }
+    if (bytes.empty()) bytes = protocol::read_file(prelude).value_or("");
+    hub_.send(there, protocol::Prelude{places_[place]->put(bytes).value_or("")});
+  }
   wait_until_all(State::ready, "did not get ready");
   starting_ = false;
 }
@@ -187,12 +227,14 @@ void WorkerGroup::compare_versions(const Versions& compiler) const {
   }
 }
 
-void WorkerGroup::kill(int rank) { process(rank).child->kill(); }
-
 nlohmann::json WorkerGroup::describe() const {
   nlohmann::json workers = nlohmann::json::array();
   for (int r = 0; r < world_size(); ++r)
-    workers.push_back({{"rank", r}, {"pid", rank(r).pid}, {"start_time", process(r).child->start_time()}});
+    if (const std::string host = place_of(r).host(); host.empty())
+      workers.push_back(
+          {{"rank", r}, {"pid", rank(r).pid}, {"start_time", processes_[static_cast<size_t>(r)].start_time}});
+    else  // a process of another machine is not looked for here
+      workers.push_back({{"rank", r}, {"host", host}});
   return workers;
 }
 

@@ -33,6 +33,8 @@
 #include "shell/jobs/rank_watch.h"
 #include "shell/jobs/relay_messages.h"
 #include "shell/processes/event_loop.h"
+#include "shell/processes/gpus.h"
+#include "shell/relay/session_ranks.h"
 
 namespace lockstep::shell {
 namespace {
@@ -93,14 +95,20 @@ class Relay {
                {.came = [this](const JobMember& rank) { came(rank); },
                 .changed = [this](const JobMember& rank) { say_rank(rank); },
                 .ended = [this](const JobMember& rank, SeenEnd end) { ended(rank, std::move(end)); }}),
-        tunnels_(loop_, [this](int64_t number, std::string bytes) {
-          write(Piece{.connection = number}, {std::move(bytes)});
+        tunnels_(loop_,
+                 [this](int64_t number, std::string bytes) { write(Piece{.connection = number}, {std::move(bytes)}); }),
+        session_(loop_, hub_, [this](const FromRelay& message, std::vector<std::string> frames) {
+          write(message, std::move(frames));
         }) {}
 
   int run() {
     write_all(STDOUT_FILENO, kRelayGreeting);
     if (has_hub_) listen();
-    write(RelayHello{.version = kVersion, .host = this_host(), .machine = dist::machine_identity(), .hub = hub_});
+    write(RelayHello{.version = kVersion,
+                     .host = this_host(),
+                     .machine = dist::machine_identity(),
+                     .hub = hub_,
+                     .gpus = has_hub_ ? find_gpus().count() : 0});
     new_files_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     loop_.watch(STDIN_FILENO, [this] { read(); });
     loop_.watch(terminations_.get(), [this] { is_over_ = true; });
@@ -202,8 +210,11 @@ class Relay {
     asked_at_ = EventLoop::Clock::now();
     while (auto message = assembler_.next()) {
       auto decoded = protocol::decode_variant<ToRelay>(message->header);
+      const std::string bytes_of_it = message->frames.empty() ? "" : std::move(message->frames.front());
       if (const auto* piece = std::get_if<Piece>(&decoded))
-        tunnels_.deliver(piece->connection, message->frames.empty() ? "" : message->frames.front());
+        tunnels_.deliver(piece->connection, bytes_of_it);
+      else if (const auto* file = std::get_if<PutFile>(&decoded))
+        session_.take(*file, bytes_of_it);
       else
         std::visit([this](auto&& each) { take(std::forward<decltype(each)>(each)); }, std::move(decoded));
     }
@@ -211,6 +222,11 @@ class Relay {
   }
 
   void take(Piece&&) {}  // has bytes, and is taken where they are
+  void take(PutFile&&) {}
+  template <typename OfSession>
+  void take(OfSession&& message) {
+    session_.take(std::forward<OfSession>(message));
+  }
 
   /// Ranks come to the hub of the shell through this socket. They are processes of this user: the folder is private.
   void listen() {
@@ -254,7 +270,7 @@ class Relay {
   }
 
   void take(Ping&& ping) {
-    write(Pong{.number = ping.number, .time_ns = realtime_ns()});
+    write(Pong{.number = ping.number, .time_ns = realtime_ns(), .monotonic_ns = dist::monotonic_ns()});
     look();
   }
 
@@ -310,6 +326,7 @@ class Relay {
   Tunnels tunnels_;
   Descriptor listener_;
   std::string hub_;  // its path
+  SessionRanks session_;
   int64_t connections_ = 0;
   std::list<std::future<void>> askers_;
   std::set<std::string> reported_, judged_, made_;  // folders; made_: whose job.json is written here

@@ -10,8 +10,10 @@
 
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
+#include "shell/jobs/session_hosts.h"
 #include "shell/processes/compiler_service.h"
 #include "shell/processes/limits.h"
+#include "shell/processes/local_ranks.h"
 #include "shell/processes/session_plan.h"
 #include "shell/processes/worker_group.h"
 #include "shell/session/session_state.h"
@@ -101,9 +103,10 @@ void SessionCore::start(bool is_asked) {
 /// Starts the ranks, the store and the compiler.
 SessionEvent SessionCore::open_workers() {
   State& s = *state_;
-  const SessionPlan plan = plan_session(options_);
+  const bool is_here = options_.hosts.empty();
+  const SessionPlan plan = is_here ? plan_session(options_) : SessionPlan();
   (void)working_directory();
-  // A rank has 7 threads when it is connected; the store, the compiler and this process have 8 between them.
+  // A rank here has 7 threads when it is connected; the store, the compiler and this process have 8 between them.
   require_threads(8 + 7 * plan.world_size, fmt::format("the session could not start: a session of {} rank{}",
                                                        plan.world_size, plan.world_size == 1 ? "" : "s"));
   s.directory = std::make_unique<SessionDirectory>();
@@ -111,13 +114,21 @@ SessionEvent SessionCore::open_workers() {
   const auto progress = [this](const protocol::CompilerProgress& step) { report_start_step(step); };
   s.compiler = options_.objects ? options_.objects(s.loop, compiler, progress)
                                 : std::make_unique<CompilerService>(s.loop, compiler, progress);
-  s.workers = std::make_unique<WorkerGroup>(s.loop, plan, options_, *s.directory,
-                                            s.listener([this](const std::string& text) { message(text); }));
+  WorkerGroup::Places places;
+  if (is_here)
+    places.push_back(
+        std::make_unique<LocalRanks>(s.loop, plan, *s.directory, s.directory->hub_endpoint(), options_.rehearsal));
+  else
+    places = places_on_hosts(s.loop, options_, s.directory->hub_path());
+  auto group = std::make_unique<WorkerGroup>(s.loop, std::move(places), options_, *s.directory,
+                                             s.listener([this](const std::string& text) { message(text); }));
+  const WorkerGroup& workers = *group;
+  s.workers = std::move(group);
   const auto& ready = s.compiler->wait_ready();
   s.workers->wait_connected();
   s.workers->make_ready(ready.prelude, ready.versions);
   SessionEvent event;
-  event.backend = plan.backend;
+  event.backend = workers.backend();
   event.versions = {{"libtorch", ready.versions.libtorch}, {"compiler", ready.versions.compiler}};
   return event;
 }

@@ -1,0 +1,62 @@
+#include "inspectors/hang/picture_json.h"
+
+#include "protocol/json_fields.h"
+
+namespace lockstep::dist {
+
+LOCKSTEP_JSON(CallPlace, file, line, function)
+LOCKSTEP_JSON(CollectiveRecord, group, seq, op, dtype, shape, tensor_count, root, tag, tag_seq, reduce_op, bytes,
+              call_site, site_cell, site_offset, place, cell, step, entered_ns, done_ns, state, point_to_point,
+              through_c10d, async, thread, entry, on_device, looked_ns, reached_ns, started_ns)
+LOCKSTEP_JSON(LoggedGroup, name, ranks, member, entered, sent, received, received_from_any)
+
+}  // namespace lockstep::dist
+
+namespace lockstep::inspect {
+namespace {
+
+struct Log {
+  bool has_log = false;
+  int main_thread = 0;
+  int64_t realtime_minus_monotonic = 0;
+  std::vector<dist::CollectiveRecord> in_flight, recent;
+  std::vector<dist::LoggedGroup> groups;
+};
+LOCKSTEP_JSON(Log, has_log, main_thread, realtime_minus_monotonic, in_flight, recent, groups)
+
+}  // namespace
+
+nlohmann::json log_json(const RankPicture& rank) {
+  Log log{.has_log = rank.has_log,
+          .main_thread = rank.main_thread,
+          .realtime_minus_monotonic = rank.realtime_minus_monotonic,
+          .in_flight = {},
+          .recent = rank.recent,
+          .groups = rank.groups};
+  for (const RankWait& each : rank.waits) log.in_flight.push_back(each.call);
+  return log;
+}
+
+void take_log_json(RankPicture& rank, const nlohmann::json& json) {
+  auto log = json.get<Log>();
+  rank.has_log = log.has_log;
+  rank.main_thread = log.main_thread;
+  rank.realtime_minus_monotonic = log.realtime_minus_monotonic;
+  rank.recent = std::move(log.recent);
+  rank.groups = std::move(log.groups);
+  rank.waits.clear();
+  for (auto& each : log.in_flight) rank.waits.push_back({std::move(each), {}});
+}
+
+void move_times(RankPicture& rank, int64_t ahead_ns) {
+  const auto move = [ahead_ns](dist::CollectiveRecord& record) {
+    for (int64_t* time :
+         {&record.entered_ns, &record.done_ns, &record.looked_ns, &record.reached_ns, &record.started_ns})
+      if (*time != 0) *time -= ahead_ns;
+  };
+  for (RankWait& each : rank.waits) move(each.call);
+  for (dist::CollectiveRecord& each : rank.recent) move(each);
+  if (rank.realtime_minus_monotonic != 0) rank.realtime_minus_monotonic += ahead_ns;
+}
+
+}  // namespace lockstep::inspect

@@ -1,0 +1,126 @@
+#include "shell/jobs/remote_ranks.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include "inspectors/hang/picture_json.h"
+#include "protocol/error.h"
+
+namespace lockstep::shell {
+namespace {
+
+constexpr std::chrono::milliseconds kLogLimit{2000};
+
+/// Returns the SHA-256 of the bytes, in hexadecimal digits.
+std::string digest_of(const std::string& bytes) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  if (EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr) != 1)
+    throw StartError("libcrypto can't compute SHA-256");
+  std::string text;
+  for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
+  return text;
+}
+
+}  // namespace
+
+RemoteRanks::RemoteRanks(EventLoop& loop, const Host& host, const std::string& program, const std::string& hub)
+    : host_(RemoteHost::start(
+          loop, host, program, hub,
+          {.seen = [](const JobMember&) {},
+           .ended = [](const JobMember&, const SeenEnd&, const inspect::Remains&) {},
+           .faults = [](const std::string&, int) {},
+           .report = [](const std::string&, const std::vector<SeenEnd>&) {},
+           .changed = [this](const RemoteHost&) { host_changed(); },
+           .session = [this](FromRelay&& message,
+                             std::vector<std::string> frames) { take(std::move(message), std::move(frames)); }})) {}
+
+void RemoteRanks::start(const StartRanks& order, Listener listener) {
+  order_ = order;
+  listener_ = std::move(listener);
+  if (host_->state() == RemoteHost::State::lost)
+    throw StartError(fmt::format("host {}: {}", host_->name(), host_->absence()));
+  host_->tell(order);
+}
+
+void RemoteRanks::take(FromRelay&& message, std::vector<std::string> frames) {
+  if (const auto* started = std::get_if<RanksStarted>(&message)) {
+    take(*started);
+  } else if (const auto* failed = std::get_if<RanksFailed>(&message)) {
+    listener_.failed(fmt::format("host {}: {}", host_->name(), failed->why));
+  } else if (const auto* ended = std::get_if<RankEnded>(&message)) {
+    take(*ended, std::move(frames));
+  } else if (const auto* store = std::get_if<StoreEnded>(&message)) {
+    if (order_.node != 0) return;  // it keeps the processes there, and no keys
+    store_ended_ = true;
+    listener_.store_ended(store->how, store->last_lines);
+  } else if (const auto* warning = std::get_if<RelayWarning>(&message)) {
+    listener_.warning(warning->text);
+  }
+}
+
+void RemoteRanks::take(const RanksStarted& started) {
+  is_started_ = true;
+  folder_ = started.folder;
+  listener_.started(started);
+}
+
+void RemoteRanks::take(const RankEnded& ended, std::vector<std::string> frames) {
+  if (ended.rank < order_.first || ended.rank >= order_.first + order_.count) return;
+  Left& left = left_[ended.rank];
+  left.lines = ended.last_lines;
+  if (ended.ends.size() == 2 && frames.size() == 4)
+    for (size_t i = 0; i < 2; ++i)
+      left.output[i] = {.end = ended.ends[i], .log = std::move(frames[2 * i]), .pipe = std::move(frames[2 * i + 1])};
+  listener_.ended(ended.rank, ended.how, ended.signal);
+}
+
+void RemoteRanks::host_changed() {
+  if (!listener_.failed || host_->state() == RemoteHost::State::heard) return;
+  const std::string why = fmt::format("host {}: {}", host_->name(), host_->absence());
+  if (host_->state() != RemoteHost::State::lost) return listener_.warning(why);
+  listener_.failed(why);
+  if (!is_started_) return;
+  if (order_.node == 0) listener_.store_ended("is lost with host " + host_->name(), "");
+  for (int rank = order_.first; rank < order_.first + order_.count; ++rank)
+    if (!left_.contains(rank)) {
+      left_[rank];
+      listener_.ended(rank, fmt::format("can't be seen any more: {}", why), 0);
+    }
+}
+
+std::string RemoteRanks::last_lines(int rank) {
+  const auto found = left_.find(rank);
+  return found == left_.end() ? "" : found->second.lines;
+}
+
+std::array<std::string, 2> RemoteRanks::take_output(int rank, const std::array<int64_t, 2>& received) {
+  const auto left = left_.find(rank);
+  if (left == left_.end()) return {};
+  const auto output = std::exchange(left->second.output, {});
+  return {output[0].after(received[0]), output[1].after(received[1])};
+}
+
+void RemoteRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) {
+  std::vector<int> numbers;
+  for (const inspect::RankPicture* each : ranks) numbers.push_back(each->rank);
+  const auto logs = host_->read_logs(numbers, recent, kLogLimit);
+  for (inspect::RankPicture* each : ranks) {
+    const auto found = logs.find(each->rank);
+    if (found == logs.end()) continue;
+    try {
+      inspect::take_log_json(*each, found->second);
+    } catch (const nlohmann::json::exception&) {  // the rank is shown without its log
+      each->has_log = false;
+    }
+    inspect::move_times(*each, host_->clock_ahead_ns());
+  }
+}
+
+std::optional<std::string> RemoteRanks::put(const std::string& bytes) {
+  const std::string name = "file-" + digest_of(bytes);
+  if (files_.insert(name).second) host_->tell(PutFile{name}, {bytes});
+  return folder_ + "/" + name;
+}
+
+}  // namespace lockstep::shell

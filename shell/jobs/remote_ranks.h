@@ -1,0 +1,61 @@
+// Ranks of a C++ session on another machine, which its relay starts and watches.
+#pragma once
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "shell/jobs/remote_host.h"
+#include "shell/processes/last_output.h"
+#include "shell/processes/rank_place.h"
+
+namespace lockstep::shell {
+
+class RemoteRanks : public RankPlace {
+ public:
+  /// Starts the relay, as RemoteHost::start(). Throws StartError.
+  RemoteRanks(EventLoop& loop, const Host& host, const std::string& program, const std::string& hub);
+  ~RemoteRanks() override { host_->leave(); }
+
+  const RemoteHost& machine() const { return *host_; }
+  /// So many of the session's ranks go there.
+  void give(int count) { count_ = count; }
+
+  std::string host() const override { return host_->name(); }
+  int count() const override { return count_; }
+  void start(const StartRanks& order, Listener listener) override;
+  bool has_store() const override { return !store_ended_ && host_->state() != RemoteHost::State::lost; }
+  void kill(int rank) override { host_->tell(KillRank{rank}); }
+  void end_soon() override { host_->tell(EndSoon{}); }
+  std::string last_lines(int rank) override;
+  std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) override;
+  void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
+  int64_t clock_ahead_ns() const override { return host_->clock_ahead_ns(); }
+  std::optional<std::string> put(const std::string& bytes) override;
+
+ private:
+  /// Takes what the relay says of the ranks.
+  void take(FromRelay&& message, std::vector<std::string> frames);
+  /// The host is silent, or lost, and the ranks with it.
+  void host_changed();
+  void take(const RanksStarted& started);
+  void take(const RankEnded& ended, std::vector<std::string> frames);
+
+  /// What a rank that has ended has left.
+  struct Left {
+    std::string lines;
+    std::array<LeftOutput, 2> output;
+  };
+
+  const std::shared_ptr<RemoteHost> host_;
+  int count_ = 0;
+  StartRanks order_;
+  Listener listener_;
+  bool is_started_ = false, store_ended_ = false;
+  std::string folder_;  // of the session there
+  std::map<int, Left> left_;  // by rank
+  std::set<std::string> files_;  // that are there, by name
+};
+
+}  // namespace lockstep::shell

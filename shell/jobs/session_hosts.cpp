@@ -1,0 +1,75 @@
+#include "shell/jobs/session_hosts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "protocol/error.h"
+#include "shell/jobs/remote_ranks.h"
+
+namespace lockstep::shell {
+namespace {
+
+constexpr std::chrono::seconds kStartLimit{30};
+
+using State = RemoteHost::State;
+
+/// Returns how many ranks each host gets.
+std::vector<int> spread(const std::vector<std::unique_ptr<RemoteRanks>>& hosts, const SessionOptions& options) {
+  std::vector<int> counts;
+  int gpus = 0;
+  for (const auto& each : hosts) {
+    counts.push_back(each->machine().gpus());
+    gpus += counts.back();
+  }
+  const int size = static_cast<int>(hosts.size());
+  if (!options.num_processes && gpus > 0) {
+    for (int i = 0; i < size; ++i)
+      if (counts[static_cast<size_t>(i)] == 0)
+        throw UsageError(
+            fmt::format("host {} has no GPU that sessions can use, and others have: leave it out, or say "
+                        "how many ranks there are with -n",
+                        hosts[static_cast<size_t>(i)]->host()));
+    return counts;
+  }
+  const int ranks = options.num_processes.value_or(std::max(2, size));
+  if (ranks < size)
+    throw UsageError(fmt::format(
+        "-n {}: there are {} hosts, and each has at least one rank; --hosts none starts ranks on this machine alone",
+        ranks, size));
+  for (int i = 0; i < size; ++i) counts[static_cast<size_t>(i)] = ranks / size + (i < ranks % size ? 1 : 0);
+  return counts;
+}
+
+}  // namespace
+
+WorkerGroup::Places places_on_hosts(EventLoop& loop, const SessionOptions& options, const std::string& hub) {
+  if (!options.gpu_ids.empty())
+    throw UsageError(
+        "--gpu-ids names GPUs of one machine: with --hosts, CUDA_VISIBLE_DEVICES in the environment of each host "
+        "chooses "
+        "its GPUs");
+  std::vector<std::unique_ptr<RemoteRanks>> hosts;
+  for (const Host& each : hosts_of(options.hosts))
+    hosts.push_back(std::make_unique<RemoteRanks>(loop, each, options.remote_program, hub));
+  loop.run_until(
+      [&] {
+        return std::ranges::none_of(hosts, [](const auto& each) { return each->machine().state() == State::starting; });
+      },
+      EventLoop::Clock::now() + kStartLimit);
+  std::string absent;
+  for (const auto& each : hosts)
+    if (each->machine().state() != State::heard)
+      absent += fmt::format("{}host {}: {}", absent.empty() ? "" : "; ", each->host(), each->machine().absence());
+  if (!absent.empty()) throw StartError("the session could not start: " + absent);
+  const std::vector<int> counts = spread(hosts, options);
+  WorkerGroup::Places places;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    hosts[i]->give(counts[i]);
+    places.push_back(std::move(hosts[i]));
+  }
+  return places;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,21 @@
+// The machines of a session that has several.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shell/hosts/host.h"
+#include "shell/processes/event_loop.h"
+#include "shell/processes/session_options.h"
+#include "shell/processes/worker_group.h"
+
+namespace lockstep::shell {
+
+/// Starts a relay on each of options.hosts and waits until all answer, 30 s at most. Ranks come through the relays to the
+/// hub of the path `hub`. Returns how the ranks of `options` are spread: in the order of the hosts, to each as many as to
+/// the others or one more; without a number of ranks, one for each GPU of a host, or one on each host where none has GPUs.
+/// Throws StartError that names each host which does not answer, and UsageError.
+WorkerGroup::Places places_on_hosts(EventLoop& loop, const SessionOptions& options, const std::string& hub);
+
+}  // namespace lockstep::shell

@@ -1,0 +1,68 @@
+// Ranks of a C++ session whose processes run on this machine, with the process of their store: started together,
+// watched, ended together. A relay has one for the shell of another machine.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include "shell/processes/event_loop.h"
+#include "shell/processes/last_output.h"
+#include "shell/processes/launcher.h"
+#include "shell/processes/output_tail.h"
+#include "shell/processes/rank_place.h"
+#include "shell/processes/rehearsal.h"
+#include "shell/processes/session_directory.h"
+#include "shell/processes/session_plan.h"
+#include "shell/processes/store_process.h"
+
+namespace lockstep::shell {
+
+class LocalRanks : public RankPlace {
+ public:
+  /// `plan` is that of the ranks here. `address`: on which the store takes connections. `environment` is added to that
+  /// of the ranks.
+  LocalRanks(EventLoop& loop, SessionPlan plan, SessionDirectory& directory, std::string hub_endpoint,
+             std::optional<Rehearsal> rehearsal, std::string address = kLoopback,
+             std::map<std::string, std::string> environment = {});
+  ~LocalRanks() override;  // ends what is left, by force
+
+  int count() const override { return plan_.world_size; }
+  void start(const StartRanks& order, Listener listener) override;
+  bool has_store() const override { return store_ && !store_->has_ended(); }
+  void kill(int rank) override;
+  void end_soon() override { ending_ = true; }
+  std::string last_lines(int rank) override;
+  std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) override;
+  /// The same of a rank whose counts are not known here.
+  std::array<LeftOutput, 2> take_output(int rank);
+  void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
+  std::optional<std::string> put(const std::string&) override { return std::nullopt; }
+
+ private:
+  /// The process that holds a rank, and what it has written.
+  struct Process {
+    std::unique_ptr<OutputTail> tail;
+    std::unique_ptr<LastOutput> output;
+    std::unique_ptr<Child> child;
+  };
+  Launch launch() const;
+  void start_rank(int rank);
+  void ended(int rank);
+  void stop_watching();
+
+  EventLoop& loop_;
+  const SessionPlan plan_;
+  SessionDirectory& directory_;
+  const std::string hub_endpoint_;
+  const std::optional<Rehearsal> rehearsal_;
+  const std::string address_;
+  const std::map<std::string, std::string> environment_;
+  StartRanks order_;
+  Listener listener_;
+  Pipe lifeline_;
+  std::unique_ptr<StoreProcess> store_;
+  std::map<int, Process> processes_;  // by rank
+  bool ending_ = false;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,91 @@
+// A machine on which ranks of a C++ session run: this one (local_ranks.h), or another one, through its relay
+// (shell/jobs/remote_ranks.h). A session is a row of places; the first serves the store.
+#pragma once
+#include <sys/types.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inspectors/hang/picture.h"
+#include "protocol/variant_json.h"
+
+namespace lockstep::shell {
+
+/// What a place is asked to start.
+struct StartRanks {
+  int first = 0, count = 0, world_size = 0;  // ranks first … first + count - 1
+  int node = 0;  // number of the place, from 0
+  int nodes = 1;  // how many there are
+  std::vector<std::string> identities;  // by which the hub knows the ranks, in their order
+  std::string store_key;
+  std::string store;  // "10.0.0.1:1234"; empty: this place serves it
+  // What its user has asked of the session.
+  std::string backend = "auto";
+  bool share_gpu = false, all_gpus_visible = false, check_collectives = true;
+  std::map<std::string, std::string> arguments;
+  std::string directory;  // in which the ranks start; where a place does not have it, they start in the user's home
+};
+
+/// What a place has started.
+struct RanksStarted {
+  std::string store;  // "10.0.0.1:1234"
+  std::string backend;  // as SessionPlan has it
+  std::vector<pid_t> pids;  // of the ranks, in their order
+  std::vector<uint64_t> start_times;  // of /proc/PID/stat
+  std::vector<std::string> devices;
+  std::string folder;  // that of the session there
+};
+
+class RankPlace {
+ public:
+  struct Listener {
+    std::function<void(const RanksStarted&)> started;
+    /// Nothing can be started there, or what was is lost before it was ready.
+    std::function<void(const std::string& why)> failed;
+    /// The process of a rank has ended: "was killed by SIGKILL", 9.
+    std::function<void(int rank, const std::string& how, int signal)> ended;
+    /// The process of the store, which the place serves, has ended; with what it wrote last, in lines.
+    std::function<void(const std::string& how, const std::string& last_lines)> store_ended;
+    std::function<void(const std::string& text)> warning;
+  };
+  virtual ~RankPlace() = default;
+  RankPlace(const RankPlace&) = delete;
+  RankPlace& operator=(const RankPlace&) = delete;
+
+  /// The name of the machine; empty: this one.
+  virtual std::string host() const { return ""; }
+  /// How many of the session's ranks it takes.
+  virtual int count() const = 0;
+  /// Starts the ranks of `order`; its listener hears of what follows, perhaps at once. Throws StartError.
+  virtual void start(const StartRanks& order, Listener listener) = 0;
+  virtual bool has_store() const = 0;
+  virtual void kill(int rank) = 0;
+  /// The session ends: what ranks have left goes with it, all at once.
+  virtual void end_soon() {}
+
+  /// The last lines of what the process of a rank wrote besides what its cells print; empty where there are none.
+  virtual std::string last_lines(int rank) = 0;
+  /// What a rank that has ended wrote to stdout and stderr and had not sent: `received` bytes of each had arrived.
+  virtual std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) = 0;
+  /// Fills in the logs of these ranks (inspect::read_log()), with times of CLOCK_MONOTONIC here.
+  virtual void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) = 0;
+  virtual int64_t clock_ahead_ns() const { return 0; }
+  /// Makes these bytes a file there, and returns its path. Ranks of this machine get bytes with the message that has
+  /// need of them: nothing is returned.
+  virtual std::optional<std::string> put(const std::string& bytes) = 0;
+
+ protected:
+  RankPlace() = default;
+};
+
+LOCKSTEP_MESSAGE("start_ranks", StartRanks, first, count, world_size, node, nodes, identities, store_key, store,
+                 backend, share_gpu, all_gpus_visible, check_collectives, arguments, directory)
+LOCKSTEP_MESSAGE("started", RanksStarted, store, backend, pids, start_times, devices, folder)
+
+}  // namespace lockstep::shell
