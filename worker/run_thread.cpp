@@ -14,7 +14,6 @@
 #include "collectives/session_group.h"
 #include "inspectors/exchange/report.h"
 #include "protocol/error.h"
-#include "protocol/files.h"
 #include "protocol/installation.h"
 #include "worker/cell/call_sites.h"
 #include "worker/cell/cell_error.h"
@@ -146,10 +145,7 @@ void RunThread::handle(const protocol::Prelude& prelude) {
 
 void RunThread::handle(const protocol::Load& load, const std::string& bytes) {
   run_state().enter(RankState::loading);
-  // A file that can't be read gives no bytes, which are no object: the answer says so.
-  const protocol::Loaded loaded =
-      cells_.load(load, configuration_.rank_dir(),
-                  load.file.empty() ? bytes : protocol::read_file(load.file).value_or(std::string()));
+  const protocol::Loaded loaded = cells_.load(load, configuration_.rank_dir(), bytes);
   run_state().enter(RankState::idle);
   outbox_.post(loaded);
 }

@@ -144,7 +144,8 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
   HangPicture picture;
   picture.cell = run ? run->id() : 0;
   picture.number = run ? run->number() : 0;
-  picture.calls_compared = services_.options.check_collectives;
+  // Ranks compare their calls with those of other ranks on their machine.
+  picture.calls_compared = services_.options.check_collectives && services_.workers.share_machine();
   const auto errors = run ? run->errors() : std::map<int, protocol::CellError>{};
   const auto statuses = run ? run->rank_status() : std::map<int, CellStatus>{};
   const auto lines = lines_of_dead(answers);

@@ -92,11 +92,13 @@ void HangReporter::waiting(CellRun& run, int rank, const protocol::Waiting& mess
 void HangReporter::show_wait(CellRun& run, int rank, const protocol::Waiting& wait) {
   run.waiting(rank, wait);
   const bool has_name = !wait.op.group.empty() && wait.op.group != "default";
+  const std::string reason = wait.missing.empty() ? ", which the other ranks have left"
+                                                  : fmt::format(" for {}, which {} not come", wait.missing.words(),
+                                                                wait.missing.size() == 1 ? "does" : "do");
   services_.emit(
       RankEvent{rank, RankState::waiting,
-                fmt::format("in {} #{}{}{} for {}, which {} not come", wait.op.name, wait.op.seq,
-                            has_name ? " of " + wait.op.group : "", wait.where.empty() ? "" : " at " + wait.where,
-                            wait.missing.words(), wait.missing.size() == 1 ? "does" : "do")});
+                fmt::format("in {} #{}{}{}{}", wait.op.name, wait.op.seq, has_name ? " of " + wait.op.group : "",
+                            wait.where.empty() ? "" : " at " + wait.where, reason)});
 }
 
 void HangReporter::report_soon(bool at_once) {

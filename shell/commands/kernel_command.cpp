@@ -9,7 +9,7 @@
 #include "protocol/error.h"
 #include "shell/commands/command.h"
 #include "shell/commands/session_flags.h"
-#include "shell/jobs/python_group.h"
+#include "shell/jobs/python_ranks.h"
 #include "shell/jupyter/kernel.h"
 #include "shell/jupyter/kernel_spec.h"
 
@@ -97,8 +97,8 @@ std::function<int()> set_up_kernel(CLI::App& app) {
   add_session_options(run_command, choice->kernel.session);
   run_command.final_callback([choice = choice.get()] {
     choice->run = [choice] {
-      choose_hosts(choice->kernel.session);
       choice->kernel.start_now = asks_for_ranks(choice->kernel.session);
+      choose_hosts(choice->kernel.session);
       return jupyter::run_kernel(choice->kernel);
     };
   });

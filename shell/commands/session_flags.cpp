@@ -112,7 +112,7 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
 
 bool asks_for_ranks(const SessionOptions& options) {
   return options.num_processes || !options.gpu_ids.empty() || options.share_gpu || options.all_gpus_visible ||
-         options.backend != "auto";
+         options.backend != "auto" || !options.hosts.empty();
 }
 
 void choose_hosts(SessionOptions& options) {

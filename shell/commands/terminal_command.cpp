@@ -12,8 +12,9 @@ std::function<int()> set_up_terminal(CLI::App& app) {
   auto options = std::make_shared<SessionOptions>();
   add_session_options(app, *options);
   return [options] {
+    const bool starts = asks_for_ranks(*options);
     choose_hosts(*options);
-    return run_terminal(*options, asks_for_ranks(*options));
+    return run_terminal(*options, starts);
   };
 }
 

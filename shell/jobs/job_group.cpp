@@ -65,22 +65,17 @@ void JobGroup::watch_folders() {
   });
 }
 
-void JobGroup::adopt(int number, pid_t pid) {
-  Descriptor& process = members_[static_cast<size_t>(number)].process;
-  process = open_process(pid);
-  members_[static_cast<size_t>(number)].is_known = static_cast<bool>(process);
-  if (process) watch_process(number, pid, process.get());
+void JobGroup::add_elsewhere(std::vector<Job>& jobs) const {
+  if (hosts_) add_ranks_elsewhere(hosts_->ranks(), jobs);
 }
-
-uint64_t JobGroup::start_time_of(int number) const { return dist::process_start_time(rank(number).pid).value_or(0); }
 
 void JobGroup::look_for_ranks() {
   std::vector<Job> found = {job_};
   for (Job& each : read_jobs(protocol::runtime_directories()))
     if (each.id == job_.id) found.front() = std::move(each);
-  if (hosts_) add_ranks_elsewhere(hosts_->ranks(), found);
+  add_elsewhere(found);
   job_ = std::move(found.front());
-  if (owns_processes()) return;  // adopt() has them, and they come without being asked
+  if (owns_processes()) return;  // they come without being asked
   for (const JobMember& member : job_.ranks) {
     const int number = member.facts.rank;
     if (!member.is_alive || number >= world_size()) continue;
@@ -180,11 +175,11 @@ void JobGroup::await_death(int number) {
 }
 
 /// Asked as soon as the process has ended, before its parent asks.
-std::optional<RankGroup::End> JobGroup::take_end(int number) {
+std::optional<RankExit> JobGroup::take_end(int number) {
   const JobMember* const member = job_.rank(number);
   if (member && member->proxy && !members_[static_cast<size_t>(number)].end) return std::nullopt;
   const SeenEnd end = end_of(number);
-  return End{end.words(), end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0};
+  return RankExit{end.words(), end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0};
 }
 
 SeenEnd JobGroup::end_of(int number) const {

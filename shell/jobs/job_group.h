@@ -56,12 +56,13 @@ class JobGroup : public RankGroup {
   JobGroup(EventLoop& loop, Job job, int world_size, std::unique_ptr<JobHosts> hosts, SessionDirectory& directory,
            Listener listener);
 
-  /// The rank has this process, which comes without being asked.
-  void adopt(int rank, pid_t pid);
-  uint64_t start_time_of(int rank) const;
+  /// Reads which ranks there are now, and asks those to come that can be asked since the last look.
+  void look_for_ranks();
+  /// Adds the ranks on other machines to the job, which is the first.
+  virtual void add_elsewhere(std::vector<Job>& jobs) const;
   std::string hub_path_of(const JobMember& rank) const { return rank.proxy ? rank.proxy->hub_path() : hub_path(); }
   std::string hub_path() const { return endpoint_.substr(std::string("ipc://").size()); }
-  std::optional<End> take_end(int rank) override;
+  std::optional<RankExit> take_end(int rank) override;
   void disconnected(int rank) override;
 
  private:
@@ -78,8 +79,6 @@ class JobGroup : public RankGroup {
   /// A rank that stops later waits for another shell, and says so.
   void begin_shutdown() override;
 
-  /// Asks ranks to come that can be asked since the last look.
-  void look_for_ranks();
   void watch_folders();
   /// Asks the rank to connect, now or at its next stop. Returns whether it has stopped.
   bool invite(int rank);

@@ -27,8 +27,13 @@ std::string digest_of(const std::string& bytes) {
 RemoteRanks::RemoteRanks(EventLoop& loop, const Host& host, const std::string& program, const std::string& hub)
     : host_(RemoteHost::start(
           loop, host, program, hub,
-          {.seen = [](const JobMember&) {},
-           .ended = [](const JobMember&, const SeenEnd&, const inspect::Remains&) {},
+          {.seen =
+               [this](const JobMember& rank) {
+                 seen_[rank.facts.pid] = rank;
+                 if (members_changed) members_changed();
+               },
+           .ended = [this](const JobMember& rank, const SeenEnd&,
+                           const inspect::Remains&) { seen_.erase(rank.facts.pid); },
            .faults = [](const std::string&, int) {},
            .report = [](const std::string&, const std::vector<SeenEnd>&) {},
            .changed = [this](const RemoteHost&) { host_changed(); },
@@ -59,8 +64,16 @@ void RemoteRanks::take(FromRelay&& message, std::vector<std::string> frames) {
   }
 }
 
+std::vector<JobMember> RemoteRanks::members() const {
+  std::vector<JobMember> found;
+  for (const int64_t pid : pids_)
+    if (const auto rank = seen_.find(pid); rank != seen_.end()) found.push_back(rank->second);
+  return found;
+}
+
 void RemoteRanks::take(const RanksStarted& started) {
   is_started_ = true;
+  pids_.assign(started.pids.begin(), started.pids.end());
   folder_ = started.folder;
   listener_.started(started);
 }
@@ -72,7 +85,7 @@ void RemoteRanks::take(const RankEnded& ended, std::vector<std::string> frames) 
   if (ended.ends.size() == 2 && frames.size() == 4)
     for (size_t i = 0; i < 2; ++i)
       left.output[i] = {.end = ended.ends[i], .log = std::move(frames[2 * i]), .pipe = std::move(frames[2 * i + 1])};
-  listener_.ended(ended.rank, ended.how, ended.signal);
+  listener_.ended(ended.rank, {ended.how, ended.signal});
 }
 
 void RemoteRanks::host_changed() {
@@ -85,7 +98,7 @@ void RemoteRanks::host_changed() {
   for (int rank = order_.first; rank < order_.first + order_.count; ++rank)
     if (!left_.contains(rank)) {
       left_[rank];
-      listener_.ended(rank, fmt::format("can't be seen any more: {}", why), 0);
+      listener_.ended(rank, {fmt::format("can't be seen any more: {}", why), 0});
     }
 }
 

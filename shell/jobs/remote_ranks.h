@@ -1,10 +1,12 @@
 // Ranks of a C++ session on another machine, which its relay starts and watches.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "shell/jobs/remote_host.h"
 #include "shell/processes/last_output.h"
@@ -19,6 +21,10 @@ class RemoteRanks : public RankPlace {
   ~RemoteRanks() override { host_->leave(); }
 
   const RemoteHost& machine() const { return *host_; }
+  /// The ranks there that say something of themselves in files: Python ones.
+  std::vector<JobMember> members() const;
+  /// One of them has come, or says something else.
+  std::function<void()> members_changed;
   /// So many of the session's ranks go there.
   void give(int count) { count_ = count; }
 
@@ -55,6 +61,8 @@ class RemoteRanks : public RankPlace {
   bool is_started_ = false, store_ended_ = false;
   std::string folder_;  // of the session there
   std::map<int, Left> left_;  // by rank
+  std::vector<int64_t> pids_;  // of the ranks
+  std::map<int64_t, JobMember> seen_;  // Python ranks of this user there, by pid
   std::set<std::string> files_;  // that are there, by name
 };
 

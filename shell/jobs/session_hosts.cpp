@@ -44,7 +44,7 @@ std::vector<int> spread(const std::vector<std::unique_ptr<RemoteRanks>>& hosts, 
 
 }  // namespace
 
-WorkerGroup::Places places_on_hosts(EventLoop& loop, const SessionOptions& options, const std::string& hub) {
+RankPlaces places_on_hosts(EventLoop& loop, const SessionOptions& options, const std::string& hub) {
   if (!options.gpu_ids.empty())
     throw UsageError(
         "--gpu-ids names GPUs of one machine: with --hosts, CUDA_VISIBLE_DEVICES in the environment of each host "
@@ -64,7 +64,7 @@ WorkerGroup::Places places_on_hosts(EventLoop& loop, const SessionOptions& optio
       absent += fmt::format("{}host {}: {}", absent.empty() ? "" : "; ", each->host(), each->machine().absence());
   if (!absent.empty()) throw StartError("the session could not start: " + absent);
   const std::vector<int> counts = spread(hosts, options);
-  WorkerGroup::Places places;
+  RankPlaces places;
   for (size_t i = 0; i < hosts.size(); ++i) {
     hosts[i]->give(counts[i]);
     places.push_back(std::move(hosts[i]));

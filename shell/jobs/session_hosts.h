@@ -7,8 +7,8 @@
 
 #include "shell/hosts/host.h"
 #include "shell/processes/event_loop.h"
+#include "shell/processes/rank_place.h"
 #include "shell/processes/session_options.h"
-#include "shell/processes/worker_group.h"
 
 namespace lockstep::shell {
 
@@ -16,6 +16,6 @@ namespace lockstep::shell {
 /// hub of the path `hub`. Returns how the ranks of `options` are spread: in the order of the hosts, to each as many as to
 /// the others or one more; without a number of ranks, one for each GPU of a host, or one on each host where none has GPUs.
 /// Throws StartError that names each host which does not answer, and UsageError.
-WorkerGroup::Places places_on_hosts(EventLoop& loop, const SessionOptions& options, const std::string& hub);
+RankPlaces places_on_hosts(EventLoop& loop, const SessionOptions& options, const std::string& hub);
 
 }  // namespace lockstep::shell

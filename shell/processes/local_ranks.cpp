@@ -44,7 +44,10 @@ void LocalRanks::start(const StartRanks& order, Listener listener) {
                        .backend = plan_.backend,
                        .pids = {},
                        .start_times = {},
-                       .devices = plan_.devices};
+                       .devices = plan_.devices,
+                       .folder = {},
+                       .interpreter = {},
+                       .interface = {}};
   order_.store = started.store;
   for (int rank = order_.first; rank < order_.first + order_.count; ++rank) {
     start_rank(rank);
@@ -100,7 +103,7 @@ void LocalRanks::ended(int rank) {
   loop_.forget(child.pidfd());
   // Its group is gone with it. What left the group goes, too; at the session's end all of them at once.
   store_->rank_has_ended(rank, child.pid(), ending_);
-  listener_.ended(rank, end->str(), end->signal);
+  listener_.ended(rank, {end->str(), end->signal});
 }
 
 void LocalRanks::kill(int rank) { processes_.at(rank).child->kill(); }
@@ -108,18 +111,6 @@ void LocalRanks::kill(int rank) { processes_.at(rank).child->kill(); }
 std::string LocalRanks::last_lines(int rank) {
   const auto found = processes_.find(rank);
   return found == processes_.end() || !found->second.tail ? "" : found->second.tail->last_lines();
-}
-
-std::array<std::string, 2> LocalRanks::take_output(int rank, const std::array<int64_t, 2>& received) {
-  const auto output = std::exchange(processes_.at(rank).output, nullptr);
-  if (!output) return {};
-  const auto left = output->take(received);
-  return {left[0].after(received[0]), left[1].after(received[1])};
-}
-
-std::array<LeftOutput, 2> LocalRanks::take_output(int rank) {
-  const auto output = std::exchange(processes_.at(rank).output, nullptr);
-  return output ? output->take() : std::array<LeftOutput, 2>();
 }
 
 void LocalRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) {

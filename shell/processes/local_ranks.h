@@ -4,12 +4,12 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "shell/processes/event_loop.h"
-#include "shell/processes/last_output.h"
 #include "shell/processes/launcher.h"
+#include "shell/processes/local_place.h"
 #include "shell/processes/output_tail.h"
-#include "shell/processes/rank_place.h"
 #include "shell/processes/rehearsal.h"
 #include "shell/processes/session_directory.h"
 #include "shell/processes/session_plan.h"
@@ -17,7 +17,7 @@
 
 namespace lockstep::shell {
 
-class LocalRanks : public RankPlace {
+class LocalRanks : public LocalPlace {
  public:
   /// `plan` is that of the ranks here. `address`: on which the store takes connections. `environment` is added to that
   /// of the ranks.
@@ -32,11 +32,7 @@ class LocalRanks : public RankPlace {
   void kill(int rank) override;
   void end_soon() override { ending_ = true; }
   std::string last_lines(int rank) override;
-  std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) override;
-  /// The same of a rank whose counts are not known here.
-  std::array<LeftOutput, 2> take_output(int rank);
   void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
-  std::optional<std::string> put(const std::string&) override { return std::nullopt; }
 
  private:
   /// The process that holds a rank, and what it has written.
@@ -45,6 +41,7 @@ class LocalRanks : public RankPlace {
     std::unique_ptr<LastOutput> output;
     std::unique_ptr<Child> child;
   };
+  std::unique_ptr<LastOutput> release_output(int rank) override { return std::move(processes_.at(rank).output); }
   Launch launch() const;
   void start_rank(int rank);
   void ended(int rank);

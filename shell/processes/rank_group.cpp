@@ -54,6 +54,10 @@ void RankGroup::watch_process(int number, pid_t pid, int pidfd) {
   loop_.watch(pidfd, [this, number] { process_ended(number); });
 }
 
+bool RankGroup::share_machine() const {
+  return std::ranges::all_of(ranks_, [this](const Rank& each) { return each.info.host == ranks_.front().info.host; });
+}
+
 void RankGroup::send_object(const RankSet& ranks, protocol::Load load, std::string bytes) {
   std::vector<zmq::message_t> frames;
   frames.push_back(shared_frame(std::move(bytes)));
@@ -137,6 +141,13 @@ void RankGroup::look_at_connections() {
     else
       disconnected(r);
   }
+}
+
+void RankGroup::store_has_ended(const std::string& how, const std::string& last_lines) {
+  if (starting_)
+    fail_start("the store's process " + how + "\n" + last_lines);
+  else if (!ending_)
+    listener_.store_ended(how + (last_lines.empty() ? "" : " (" + last_lines.substr(2) + ")"));
 }
 
 void RankGroup::process_ended(int number) {

@@ -28,6 +28,7 @@
 #include "shell/processes/deadline.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/hub.h"
+#include "shell/processes/rank_place.h"
 
 namespace lockstep::shell {
 
@@ -86,6 +87,10 @@ class RankGroup {
   virtual bool owns_processes() const = 0;
   /// The processes that the session owns, for session.json.
   virtual nlohmann::json describe() const { return nlohmann::json::array(); }
+  /// Where the ranks are, in words, if not all on this machine.
+  virtual std::string places_text() const { return ""; }
+  /// Whether all ranks run on one machine.
+  bool share_machine() const;
   /// Fills in the collective logs of these ranks, with so many of the newest records.
   virtual void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const = 0;
   /// How far CLOCK_MONOTONIC of the rank's machine is ahead of the one here.
@@ -97,15 +102,11 @@ class RankGroup {
 
  protected:
   using State = RankInfo::State;
-  struct End {
-    std::string words;  // "was killed by SIGKILL"
-    int signal = 0;  // 0: it exited
-  };
   struct Rank {
     explicit Rank(EventLoop& loop) : burial(loop) {}
     RankInfo info;
     int pidfd = -1;  // watched; -1: no process is known, or it has ended
-    std::optional<End> end;  // the process has ended; messages may still be on their way
+    std::optional<RankExit> end;  // the process has ended; messages may still be on their way
     Deadline burial;  // then: when they are not waited for any more
     std::array<int64_t, 2> received = {0, 0};  // bytes of its stdout and stderr
     std::optional<protocol::CellError> last_words;
@@ -127,6 +128,11 @@ class RankGroup {
   /// process that is watched.
   void process_ended(int rank);
   void bury(int rank);
+  /// The start can't succeed any more. Only the first reason counts.
+  void fail_start(const std::string& why) {
+    if (starting_ && start_error_.empty()) start_error_ = why;
+  }
+  void store_has_ended(const std::string& how, const std::string& last_lines);
 
   EventLoop& loop_;
   const std::string endpoint_;
@@ -138,7 +144,7 @@ class RankGroup {
 
  private:
   /// How the process of a rank has ended; nothing where it runs. Asked once it may have.
-  virtual std::optional<End> take_end(int rank) = 0;
+  virtual std::optional<RankExit> take_end(int rank) = 0;
   /// What a rank wrote to stdout and stderr before its end, and had not sent when `received` bytes of each had arrived.
   virtual std::array<std::string, 2> take_last_output(int, const std::array<int64_t, 2>&) { return {}; }
   /// A rank was in the state `before`, and its connection or its process has ended.

@@ -1,5 +1,5 @@
-// A machine on which ranks of a C++ session run: this one (local_ranks.h), or another one, through its relay
-// (shell/jobs/remote_ranks.h). A session is a row of places; the first serves the store.
+// A machine on which ranks of a session run: this one (local_ranks.h, shell/jobs/python_ranks.h), or another one, through
+// its relay (shell/jobs/remote_ranks.h). A session is a row of places; the first serves the store.
 #pragma once
 #include <sys/types.h>
 
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@ struct StartRanks {
   bool share_gpu = false, all_gpus_visible = false, check_collectives = true;
   std::map<std::string, std::string> arguments;
   std::string directory;  // in which the ranks start; where a place does not have it, they start in the user's home
+  std::optional<std::string> python;  // SessionOptions::python
 };
 
 /// What a place has started.
@@ -40,6 +42,14 @@ struct RanksStarted {
   std::vector<uint64_t> start_times;  // of /proc/PID/stat
   std::vector<std::string> devices;
   std::string folder;  // that of the session there
+  std::string interpreter;  // of Python ranks
+  std::string interface;  // by which the ranks reach those of other hosts: "eth0"
+};
+
+/// How the process of a rank has ended.
+struct RankExit {
+  std::string words;  // "was killed by SIGKILL"
+  int signal = 0;  // 0: it exited
 };
 
 class RankPlace {
@@ -48,8 +58,7 @@ class RankPlace {
     std::function<void(const RanksStarted&)> started;
     /// Nothing can be started there, or what was is lost before it was ready.
     std::function<void(const std::string& why)> failed;
-    /// The process of a rank has ended: "was killed by SIGKILL", 9.
-    std::function<void(int rank, const std::string& how, int signal)> ended;
+    std::function<void(int rank, const RankExit& end)> ended;
     /// The process of the store, which the place serves, has ended; with what it wrote last, in lines.
     std::function<void(const std::string& how, const std::string& last_lines)> store_ended;
     std::function<void(const std::string& text)> warning;
@@ -84,8 +93,16 @@ class RankPlace {
   RankPlace() = default;
 };
 
+using RankPlaces = std::vector<std::unique_ptr<RankPlace>>;
+/// Returns how many ranks these take.
+inline int count_of(const RankPlaces& places) {
+  int count = 0;
+  for (const auto& each : places) count += each->count();
+  return count;
+}
+
 LOCKSTEP_MESSAGE("start_ranks", StartRanks, first, count, world_size, node, nodes, identities, store_key, store,
-                 backend, share_gpu, all_gpus_visible, check_collectives, arguments, directory)
-LOCKSTEP_MESSAGE("started", RanksStarted, store, backend, pids, start_times, devices, folder)
+                 backend, share_gpu, all_gpus_visible, check_collectives, arguments, directory, python)
+LOCKSTEP_MESSAGE("started", RanksStarted, store, backend, pids, start_times, devices, folder, interpreter, interface)
 
 }  // namespace lockstep::shell

@@ -8,11 +8,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <future>
 #include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -34,6 +38,8 @@
 #include "shell/jobs/relay_messages.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/gpus.h"
+#include "shell/processes/session_directory.h"
+#include "shell/processes/session_records.h"
 #include "shell/relay/session_ranks.h"
 
 namespace lockstep::shell {
@@ -45,11 +51,12 @@ using namespace std::chrono_literals;
 
 constexpr auto kLonely = 120s;  // without a word: the judge asks every 2 s
 
-/// Returns the ranks of all jobs of this user.
-std::vector<JobMember> all_ranks() {
+/// Returns the ranks of all jobs of this user, and of a session those in the folder `own`.
+std::vector<JobMember> all_ranks(const std::string& own) {
   std::vector<JobMember> ranks;
   for (Job& job : read_jobs(protocol::runtime_directories()))
-    if (!job.is_session) std::ranges::move(job.ranks, std::back_inserter(ranks));
+    if (!job.is_session || std::ranges::find(job.folders, own) != job.folders.end())
+      std::ranges::move(job.ranks, std::back_inserter(ranks));
   return ranks;
 }
 
@@ -69,35 +76,17 @@ Descriptor terminations() {
   return Descriptor(::signalfd(-1, &signals, SFD_CLOEXEC));
 }
 
-/// Returns the path of the relay that has this process id.
-std::string socket_path(const std::string& folder, const std::string& pid) {
-  return folder + "/relay-" + pid + ".sock";
-}
-
-/// Removes what killed relays have left.
-void remove_stale_sockets(const std::string& folder) {
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    const size_t first = name.find('-') + 1, last = name.find(".sock");
-    std::error_code ignored;
-    if (name.starts_with("relay-") && last != std::string::npos &&
-        !fs::exists("/proc/" + name.substr(first, last - first)))
-      fs::remove(entry->path(), ignored);
-  }
-}
-
 class Relay {
  public:
   explicit Relay(bool has_hub)
       : has_hub_(has_hub),
-        watch_(loop_, all_ranks,
+        watch_(loop_, [this] { return all_ranks(session_.job_folder()); },
                {.came = [this](const JobMember& rank) { came(rank); },
                 .changed = [this](const JobMember& rank) { say_rank(rank); },
                 .ended = [this](const JobMember& rank, SeenEnd end) { ended(rank, std::move(end)); }}),
         tunnels_(loop_,
                  [this](int64_t number, std::string bytes) { write(Piece{.connection = number}, {std::move(bytes)}); }),
-        session_(loop_, hub_, [this](const FromRelay& message, std::vector<std::string> frames) {
+        session_(loop_, [this](const FromRelay& message, std::vector<std::string> frames) {
           write(message, std::move(frames));
         }) {}
 
@@ -107,7 +96,7 @@ class Relay {
     write(RelayHello{.version = kVersion,
                      .host = this_host(),
                      .machine = dist::machine_identity(),
-                     .hub = hub_,
+                     .hub = listener_ ? directory_->hub_path() : "",
                      .gpus = has_hub_ ? find_gpus().count() : 0});
     new_files_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     loop_.watch(STDIN_FILENO, [this] { read(); });
@@ -125,7 +114,6 @@ class Relay {
       is_over_ = EventLoop::Clock::now() >= asked_at_ + kLonely;
     askers_.clear();  // which waits for them
     for (const std::string& folder : judged_) leave(folder);
-    if (!hub_.empty()) ::unlink(hub_.c_str());
     return 0;
   }
 
@@ -149,7 +137,7 @@ class Relay {
         }
     }
     watch_.look();
-    for (const JobMember& each : all_ranks())
+    for (const JobMember& each : all_ranks(session_.job_folder()))
       if (!each.is_alive && !seen_.contains(each.facts.pid) && is_of_watched_job(each)) say_that_it_ended(each);
   }
 
@@ -223,26 +211,36 @@ class Relay {
 
   void take(Piece&&) {}  // has bytes, and is taken where they are
   void take(PutFile&&) {}
+  void take(StartRanks&& order) {
+    if (problem_.empty() && directory_)
+      session_.start(order, *directory_);
+    else
+      write(RanksFailed{"ranks have nowhere to come to: " + problem_});
+  }
   template <typename OfSession>
   void take(OfSession&& message) {
     session_.take(std::forward<OfSession>(message));
   }
 
-  /// Ranks come to the hub of the shell through this socket. They are processes of this user: the folder is private.
+  /// Ranks come to the hub of the shell through a socket in this folder, which is private.
   void listen() {
-    const std::string folder = protocol::runtime_directory();
-    remove_stale_sockets(folder);
-    const std::string path = socket_path(folder, std::to_string(::getpid()));
+    clean_prompts(protocol::runtime_directories());
+    try {
+      directory_ = std::make_unique<SessionDirectory>();
+      directory_->describe({{"started", std::time(nullptr)}, {"ranks", 0}, {"backend", "python"}});
+    } catch (const StartError& error) {
+      problem_ = error.what();
+      return;
+    }
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof address.sun_path) return;
-    std::ranges::copy(path, address.sun_path);
-    ::unlink(path.c_str());  // of a process that had this number
+    std::ranges::copy(directory_->hub_path(), address.sun_path);
     listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        ::listen(listener_.get(), SOMAXCONN) != 0)
+        ::listen(listener_.get(), SOMAXCONN) != 0) {
+      problem_ = fmt::format("{}: {}", directory_->hub_path(), std::strerror(errno));
       return;
-    hub_ = path;
+    }
     loop_.watch(listener_.get(), [this] {
       while (true) {
         Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -325,7 +323,8 @@ class Relay {
   protocol::MessageAssembler assembler_;
   Tunnels tunnels_;
   Descriptor listener_;
-  std::string hub_;  // its path
+  std::unique_ptr<SessionDirectory> directory_;
+  std::string problem_;  // why nobody can come to the hub
   SessionRanks session_;
   int64_t connections_ = 0;
   std::list<std::future<void>> askers_;

@@ -16,6 +16,8 @@
 #include "protocol/version.h"
 #include "shell/hosts/host.h"
 #include "shell/hosts/network.h"
+#include "shell/jobs/python_ranks.h"
+#include "shell/processes/local_ranks.h"
 
 namespace lockstep::shell {
 namespace {
@@ -41,28 +43,39 @@ SessionOptions options_of(const StartRanks& order) {
 
 }  // namespace
 
-void SessionRanks::take(const StartRanks& order) {
-  if (ranks_) return;  // it has been started
+void SessionRanks::start(const StartRanks& order, SessionDirectory& directory) {
+  if (directory_) return;  // they have been started
+  order_ = order;
+  directory_ = &directory;
   try {
-    start(order);
+    start_ranks();
   } catch (const Error& error) {
     write_(RanksFailed{error.what()}, {});
   }
 }
 
-void SessionRanks::start(const StartRanks& order) {
-  order_ = order;
-  if (hub_.empty()) throw StartError("the relay has no socket at which ranks could come");
-  enter(order.directory);
-  const bool has_store = order.store.empty();
-  const Interface interface = has_store ? interface_of_this_host(/*is_alone=*/order.nodes == 1)
-                                        : interface_towards(order.store.substr(0, order.store.rfind(':')));
-  if (!has_store) check_reach(order.store, kReachLimit);
-  directory_ = std::make_unique<SessionDirectory>();
-  ranks_ =
-      std::make_unique<LocalRanks>(loop_, plan_session(options_of(order)), *directory_, "ipc://" + hub_, std::nullopt,
-                                   has_store ? interface.address : kLoopback, network_environment(interface));
-  ranks_->start(order, listener());
+void SessionRanks::start_ranks() {
+  enter(order_.directory);
+  const bool has_store = order_.store.empty();
+  const Interface interface = has_store ? interface_of_this_host(/*is_alone=*/order_.nodes == 1)
+                                        : interface_towards(order_.store.substr(0, order_.store.rfind(':')));
+  interface_ = interface.name;
+  if (!has_store) check_reach(order_.store, kReachLimit);
+  SessionPlan plan = plan_session(options_of(order_));
+  const std::string address = has_store ? interface.address : kLoopback;
+  auto environment = network_environment(interface);
+  if (order_.python)
+    ranks_ = std::make_unique<PythonRanks>(loop_, std::move(plan), *directory_, directory_->hub_path(), address,
+                                           std::move(environment));
+  else
+    ranks_ = std::make_unique<LocalRanks>(loop_, std::move(plan), *directory_, directory_->hub_endpoint(), std::nullopt,
+                                          address, std::move(environment));
+  ranks_->start(order_, listener());
+}
+
+std::string SessionRanks::job_folder() const {
+  const auto* const python = dynamic_cast<const PythonRanks*>(ranks_.get());
+  return python ? python->job_folder() : "";
 }
 
 /// Folders of the session's machine are those of all hosts where homes are shared.
@@ -89,13 +102,17 @@ RankPlace::Listener SessionRanks::listener() {
                                       {"workers", workers}});
                 RanksStarted said = what;
                 said.folder = directory_->path();
+                said.interface = interface_;
                 write_(said, {});
               },
           .failed = [this](const std::string& why) { write_(RanksFailed{why}, {}); },
           .ended =
-              [this](int rank, const std::string& how, int signal) {
-                RankEnded ended{
-                    .rank = rank, .how = how, .signal = signal, .last_lines = ranks_->last_lines(rank), .ends = {}};
+              [this](int rank, const RankExit& end) {
+                RankEnded ended{.rank = rank,
+                                .how = end.words,
+                                .signal = end.signal,
+                                .last_lines = ranks_->last_lines(rank),
+                                .ends = {}};
                 std::vector<std::string> frames;
                 for (LeftOutput& left : ranks_->take_output(rank)) {
                   ended.ends.push_back(left.end);

@@ -7,7 +7,8 @@
 
 #include "shell/jobs/relay_messages.h"
 #include "shell/processes/event_loop.h"
-#include "shell/processes/local_ranks.h"
+#include "shell/processes/local_place.h"
+#include "shell/processes/session_directory.h"
 
 namespace lockstep::shell {
 
@@ -15,27 +16,29 @@ class SessionRanks {
  public:
   using Write = std::function<void(const FromRelay& message, std::vector<std::string> frames)>;
 
-  /// Ranks come to the socket of the path `hub`.
-  SessionRanks(EventLoop& loop, const std::string& hub, Write write)
-      : loop_(loop), hub_(hub), write_(std::move(write)) {}
+  SessionRanks(EventLoop& loop, Write write) : loop_(loop), write_(std::move(write)) {}
 
-  void take(const StartRanks& order);
+  /// Ranks keep their files in `directory`, and come to the hub there.
+  void start(const StartRanks& order, SessionDirectory& directory);
   void take(const KillRank& kill);
   void take(const PutFile& file, const std::string& bytes);
   void take(const ReadLogs& read);
   void take(const EndSoon&);
 
+  /// The folder of the job that Python ranks are; empty: there are none.
+  std::string job_folder() const;
+
  private:
-  void start(const StartRanks& order);
+  void start_ranks();
   void enter(const std::string& folder);
   RankPlace::Listener listener();
 
   EventLoop& loop_;
-  const std::string& hub_;
   const Write write_;
-  std::unique_ptr<SessionDirectory> directory_;
-  std::unique_ptr<LocalRanks> ranks_;
+  SessionDirectory* directory_ = nullptr;  // once ranks are started
+  std::unique_ptr<LocalPlace> ranks_;
   StartRanks order_;
+  std::string interface_;  // by which other hosts are reached
 };
 
 }  // namespace lockstep::shell

@@ -85,6 +85,7 @@ void SessionCore::start(bool is_asked) {
     if (!s.configuration.environment.empty() || s.configuration.directory)
       s.workers->hub().send(live_ranks(), s.configuration);
     show(event);
+    if (const std::string places = s.workers->places_text(); !places.empty()) message(places);
     const std::string text = kind() == PromptKind::job   ? s.job->places(event.ranks)
                              : kind() == PromptKind::cpp ? stack_shortage()
                                                          : std::string();
@@ -114,7 +115,7 @@ SessionEvent SessionCore::open_workers() {
   const auto progress = [this](const protocol::CompilerProgress& step) { report_start_step(step); };
   s.compiler = options_.objects ? options_.objects(s.loop, compiler, progress)
                                 : std::make_unique<CompilerService>(s.loop, compiler, progress);
-  WorkerGroup::Places places;
+  RankPlaces places;
   if (is_here)
     places.push_back(
         std::make_unique<LocalRanks>(s.loop, plan, *s.directory, s.directory->hub_endpoint(), options_.rehearsal));

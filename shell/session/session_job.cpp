@@ -8,6 +8,8 @@
 #include "shell/hosts/host.h"
 #include "shell/jobs/find_job.h"
 #include "shell/jobs/python_group.h"
+#include "shell/jobs/python_ranks.h"
+#include "shell/jobs/session_hosts.h"
 #include "shell/processes/compiler_service.h"
 #include "shell/processes/session_plan.h"
 #include "shell/session/session_state.h"
@@ -54,22 +56,25 @@ SessionEvent SessionCore::open_job() {
 /// Starts the ranks in the user's interpreter.
 SessionEvent SessionCore::open_python() {
   State& s = *state_;
-  const SessionPlan plan = plan_session(options_);
-  (void)working_directory();
+  const bool is_here = options_.hosts.empty();
+  const SessionPlan plan = is_here ? plan_session(options_) : SessionPlan();
   s.directory = std::make_unique<SessionDirectory>();
   auto objects = std::make_unique<JobObjects>();
   s.job_objects = objects.get();
   s.compiler = std::move(objects);
-  auto group = std::make_unique<PythonGroup>(
-      s.loop, plan, options_,
-      std::make_unique<JobFolder>(std::vector<std::string>{"lockstep", "--python"}, /*is_session=*/true), *s.directory,
-      s.listener([this](const std::string& text) { message(text); }));
+  RankPlaces places;
+  if (is_here)
+    places.push_back(std::make_unique<PythonRanks>(s.loop, plan, *s.directory, s.directory->hub_path()));
+  else
+    places = places_on_hosts(s.loop, options_, s.directory->hub_path());
+  auto group = std::make_unique<PythonGroup>(s.loop, std::move(places), options_, *s.directory,
+                                             s.listener([this](const std::string& text) { message(text); }));
   const PythonGroup& ranks = *group;
   s.job = group.get();
   s.workers = std::move(group);
   s.workers->wait_connected();
   SessionEvent event;
-  event.backend = plan.backend;
+  event.backend = ranks.backend();
   event.is_python = true;
   event.versions = {{"libtorch", s.workers->rank(0).hello.versions.libtorch}, {"python", ranks.interpreter()}};
   return event;

@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "collectives/session_group.h"
+#include "protocol/files.h"
 #include "worker/cell/cell_error.h"
 #include "worker/process/host.h"
 #include "worker/process/interrupt.h"
@@ -35,6 +38,15 @@ LoadedCells::LoadedCells(std::function<void(const Finding&)> take_finding)
 protocol::Loaded LoadedCells::load(const protocol::Load& load, const std::string& directory, std::string_view bytes) {
   protocol::Loaded loaded;
   loaded.cell = load.cell;
+  std::optional<std::string> of_file;
+  if (!load.file.empty()) {
+    of_file = protocol::read_file(load.file);
+    if (!of_file) {
+      loaded.message = fmt::format("{} can't be read: {}", load.file, std::strerror(errno));
+      return loaded;
+    }
+    bytes = *of_file;
+  }
   const auto result = load_cell(load.cell, directory, load.name, load.entry, bytes);
   loaded.ok = result.object != nullptr;
   loaded.message = result.problem;

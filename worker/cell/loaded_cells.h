@@ -20,7 +20,8 @@ class LoadedCells {
   /// Findings that exceptions of cells carry go to `take_finding`.
   explicit LoadedCells(std::function<void(const Finding&)> take_finding);
 
-  /// Writes the object to `directory` and opens it. Nothing of it runs.
+  /// Writes the object to `directory` and opens it. Nothing of it runs. `bytes` are those of the object, unless the message
+  /// names a file.
   protocol::Loaded load(const protocol::Load& load, const std::string& directory, std::string_view bytes);
   /// Takes the cell out of the process again, if nothing of it has run.
   void drop(int64_t cell);

@@ -79,7 +79,8 @@ class CppCells:
         """Returns the message Loaded."""
         try:
             self._begin()
-            code = torch.frombuffer(bytearray(frames[0]), dtype=torch.uint8)
+            # Where the shell is on another machine, the object is in a file, which the message names.
+            code = torch.frombuffer(bytearray(frames[0]), dtype=torch.uint8) if frames else torch.empty(0)
             loaded: dict[str, Any] = json.loads(torch.ops.lockstep_cells.load(code, json.dumps(message), self._prelude))
             problem = self._meet(message["ranks"])
             if problem:

@@ -17,7 +17,7 @@ _GET_WORDS = ("ws", "rank", "grank", "lrank", "pg")
 
 
 def of_cells(settings: dict[str, Any]) -> dict[str, Any]:
-    """`settings`: of the rank (shell/jobs/python_group.cpp)."""
+    """`settings`: of the rank (shell/jobs/python_ranks.cpp)."""
     return {
         "rank": settings["rank"],
         "world_size": settings["world_size"],

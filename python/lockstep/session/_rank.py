@@ -31,7 +31,7 @@ def run_as_told() -> NoReturn:
 
 
 def run(settings: dict[str, Any]) -> NoReturn:
-    """Does not return: the process ends with the session. `settings`: shell/jobs/python_group.cpp."""
+    """Does not return: the process ends with the session. `settings`: shell/jobs/python_ranks.cpp."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)

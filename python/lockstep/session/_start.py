@@ -33,7 +33,7 @@ def main() -> NoReturn:
         if pid == 0:
             _become(rank, plan, starter, obstacle)
         with open(plan["report"], "wb", buffering=0, closefd=False) as report:
-            report.write(b"%d %d\n" % (rank, pid))
+            report.write(b"%d %d\n" % (plan["ranks"][rank]["rank"], pid))
     os.close(plan["report"])
     while True:
         signal.pause()

@@ -15,10 +15,10 @@ namespace {
 using State = RankInfo::State;
 
 /// Ranks whose processes another machine has: somebody reports their ends.
-class RemoteRanks : public RankGroup {
+class TestGroup : public RankGroup {
  public:
   using RankGroup::let_go;
-  RemoteRanks(EventLoop& loop, const std::string& endpoint, int world_size, Listener listener)
+  TestGroup(EventLoop& loop, const std::string& endpoint, int world_size, Listener listener)
       : RankGroup(loop, endpoint, world_size, std::move(listener)) {}
 
   void wait_connected() override { wait_until_all(State::connected); }
@@ -29,6 +29,7 @@ class RemoteRanks : public RankGroup {
   }
   void kill(int) override {}
   bool owns_processes() const override { return false; }
+  void read_logs(const std::vector<inspect::RankPicture*>&, size_t) const override {}
 
   /// The identity of the next process of a rank.
   const std::string& begin(int rank) {
@@ -51,7 +52,7 @@ class RemoteRanks : public RankGroup {
         },
         std::chrono::minutes(1), "no start: ");
   }
-  std::optional<End> take_end(int) override { return End{how_}; }
+  std::optional<RankExit> take_end(int) override { return RankExit{how_}; }
   void buried(int rank, State before) override {
     protocol::CellError error;
     error.message = before == State::leaving ? "has left" : at(rank).end->words;
@@ -87,7 +88,7 @@ class RankGroupTest : public testing::Test {
     EXPECT_NE(::mkdtemp(name.data()), nullptr);
     folder_ = name;
     endpoint_ = "ipc://" + name + "/hub";
-    group_ = std::make_unique<RemoteRanks>(
+    group_ = std::make_unique<TestGroup>(
         loop_, endpoint_, 1,
         RankGroup::Listener{.message = [this](FromWorker&) { ++messages_; },
                             .last_output = nullptr,
@@ -112,7 +113,7 @@ class RankGroupTest : public testing::Test {
   std::filesystem::path folder_;
   std::string endpoint_, died_;
   EventLoop loop_;
-  std::unique_ptr<RemoteRanks> group_;
+  std::unique_ptr<TestGroup> group_;
   std::unique_ptr<Process> process_;
   int messages_ = 0;
 };

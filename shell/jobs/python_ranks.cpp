@@ -1,0 +1,308 @@
+#include "shell/jobs/python_ranks.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include "collectives/log/process_identity.h"
+#include "protocol/error.h"
+#include "protocol/files.h"
+#include "protocol/installation.h"
+#include "protocol/runtime_folder.h"
+#include "shell/jobs/rank_ends.h"
+#include "shell/processes/launcher.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kNoTorch = 77;  // with which an interpreter ends that has no torch
+
+// An installed package comes before the one that lies beside this program. The folder `lockstep` of a tree is none.
+constexpr const char* kStart = R"python(import os, sys
+from importlib.util import find_spec
+if find_spec("torch") is None:
+    sys.exit(77)
+found = find_spec("lockstep")
+if (found is None or not found.origin) and os.environ.get("LOCKSTEP_PACKAGE"):
+    sys.path.append(os.environ["LOCKSTEP_PACKAGE"])
+try:
+    from lockstep.session import _start
+except ModuleNotFoundError as error:
+    if not (error.name or "").startswith("lockstep"):
+        raise
+    sys.exit(f"{sys.executable} has torch, and no package lockstep of this version: install the wheel (tools/wheel)")
+_start.main()
+)python";
+
+std::optional<std::string> value_of(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value && *value ? std::optional<std::string>(value) : std::nullopt;
+}
+
+/// Returns the programs of that name in PATH.
+std::vector<std::string> all_in_path(const std::string& name) {
+  std::vector<std::string> found;
+  std::istringstream folders(value_of("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path path = fs::path(folder.empty() ? "." : folder) / name;
+    std::error_code error;
+    if (fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0 &&
+        std::find(found.begin(), found.end(), path.string()) == found.end())
+      found.push_back(path.string());
+  }
+  return found;
+}
+
+std::vector<std::string> interpreters(const std::string& named) {
+  if (!named.empty() && named.find('/') != std::string::npos) return {named};
+  if (!named.empty()) {
+    if (const auto found = all_in_path(named); !found.empty()) return {found.front()};
+    throw StartError("--python=" + named + ": no such program is in PATH");
+  }
+  if (const auto variable = value_of("LOCKSTEP_PYTHON")) return {*variable};
+  std::vector<std::string> found;
+  for (const char* name : {"python3", "python"})
+    for (std::string& path : all_in_path(name)) found.push_back(std::move(path));
+  if (found.empty())
+    throw StartError(
+        "there is no python3 in PATH; activate the environment that has torch, or name "
+        "its interpreter: --python=PATH");
+  return found;
+}
+
+std::string no_torch(const std::vector<std::string>& interpreters) {
+  return fmt::format("{} {} no torch: activate the environment that has it, or name its interpreter: --python=PATH",
+                     fmt::join(interpreters, ", "), interpreters.size() == 1 ? "has" : "have");
+}
+
+}  // namespace
+
+std::string find_interpreter(const std::string& named) {
+  const std::vector<std::string> candidates = interpreters(named);
+  for (const std::string& each : candidates) {
+    Launch launch;
+    launch.program = each;
+    launch.arguments = {"-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"};
+    if (Child(launch).wait().exit_code() == 0) return fs::absolute(each).string();
+  }
+  throw StartError(no_torch(candidates));
+}
+
+PythonRanks::PythonRanks(EventLoop& loop, SessionPlan plan, SessionDirectory& directory, std::string hub_path,
+                         std::string address, std::map<std::string, std::string> environment)
+    : loop_(loop),
+      plan_(std::move(plan)),
+      directory_(directory),
+      hub_path_(std::move(hub_path)),
+      address_(std::move(address)),
+      environment_(std::move(environment)),
+      report_(make_pipe()),
+      tail_(std::make_unique<OutputTail>()) {}
+
+PythonRanks::~PythonRanks() {
+  for (auto& [rank, process] : processes_) {
+    if (process.pid > 0 && !process.has_ended) ::kill(-process.pid, SIGKILL);
+    if (process.pidfd && !process.has_ended) loop_.forget(process.pidfd.get());
+    loop_.forget(process.tail->fd());
+  }
+  loop_.forget(tail_->fd());
+  loop_.forget(report_.read.get());
+  if (starter_) loop_.forget(starter_->pidfd());
+}
+
+void PythonRanks::start(const StartRanks& order, Listener listener) {
+  order_ = order;
+  listener_ = std::move(listener);
+  interpreters_ = interpreters(order_.python.value_or(""));
+  store_ = std::make_unique<StoreProcess>(loop_, worker_launch(), directory_, address_,
+                                          [this](const std::string& how, const std::string& last_lines) {
+                                            if (!ending_) listener_.store_ended(how, last_lines);
+                                          });
+  if (order_.store.empty()) order_.store = store_->address();
+  for (int rank = order_.first; rank < order_.first + order_.count; ++rank) {
+    directory_.add_rank(rank);
+    processes_[rank].tail = std::make_unique<OutputTail>();
+    processes_[rank].output = std::make_unique<LastOutput>();
+  }
+  plan_file_ = directory_.path() + "/ranks.json";
+  protocol::write_at_once(plan_file_, ranks_json());
+  set_nonblocking(report_.read.get());
+  start_interpreter();
+}
+
+/// What _start.py reads.
+std::string PythonRanks::ranks_json() {
+  nlohmann::json ranks = nlohmann::json::array();
+  const size_t colon = order_.store.rfind(':');
+  for (int here = 0; here < order_.count; ++here) {
+    const int rank = order_.first + here;
+    const auto index = static_cast<size_t>(here);
+    std::map<std::string, std::string> environment = {
+        {"RANK", std::to_string(rank)},
+        {"LOCAL_RANK", std::to_string(here)},
+        {"WORLD_SIZE", std::to_string(order_.world_size)},
+        {"LOCAL_WORLD_SIZE", std::to_string(order_.count)},
+        {"GROUP_RANK", std::to_string(order_.node)},
+        {"MASTER_ADDR", order_.store.substr(0, colon)},
+        {"MASTER_PORT", order_.store.substr(colon + 1)},
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"},  // the store is there already
+        {"LOCKSTEP_RANK", std::to_string(rank)},
+        {"LOCKSTEP_CHECK_COLLECTIVES", order_.check_collectives ? "1" : "0"},
+        {protocol::kJobVariable, folder_.path()}};
+    // Nothing listens on other interfaces where all ranks are here.
+    if (order_.nodes == 1 && !value_of("GLOO_SOCKET_IFNAME")) environment["GLOO_SOCKET_IFNAME"] = "lo";
+    environment.merge(device_environment(plan_, here));
+    environment.insert(environment_.begin(), environment_.end());
+    ranks.push_back({{"rank", rank},
+                     {"environment", environment},
+                     {"identity", order_.identities.at(index)},
+                     {"output", processes_.at(rank).output->descriptors()},
+                     {"tail", processes_.at(rank).tail->write_end()},
+                     {"device", plan_.devices[index]},
+                     {"gpu_id", plan_.gpu_ids.empty() ? -1 : plan_.gpu_ids[index]}});
+  }
+  return nlohmann::json({{"ranks", ranks},
+                         {"report", report_.write.get()},
+                         {"common",
+                          {{"world_size", order_.world_size},
+                           {"hub", hub_path_},
+                           {"threads", plan_.threads},
+                           // The default is watched: mismatches and hangs are found, and %abort works.
+                           {"backend", order_.backend == "auto" ? "lockstep" : order_.backend},
+                           {"arguments", order_.arguments}}}})
+      .dump();
+}
+
+void PythonRanks::start_interpreter() {
+  const Descriptor input(::open(plan_file_.c_str(), O_RDONLY | O_CLOEXEC));
+  Launch launch;
+  launch.program = interpreter();
+  launch.arguments = {"-c", kStart};
+  launch.environment = {{"LOCKSTEP_SESSION_DIR", fs::path(plan_file_).parent_path().string()}};
+  // Threads of OpenBLAS, which NumPy starts when it is imported, would be missing in the copies.
+  if (!value_of("OPENBLAS_NUM_THREADS")) launch.environment["OPENBLAS_NUM_THREADS"] = "1";
+  if (const fs::path package = protocol::programs_prefix() / "python"; fs::exists(package / "lockstep"))
+    launch.environment["LOCKSTEP_PACKAGE"] = package.string();
+  launch.input = input.get();
+  launch.output = tail_->write_end();
+  launch.inherit = {report_.write.get()};
+  for (const auto& [rank, process] : processes_) {
+    launch.inherit.push_back(process.tail->write_end());
+    for (const int each : process.output->descriptors()) launch.inherit.push_back(each);
+  }
+  starter_ = std::make_unique<Child>(launch);
+  if (candidate_ == 0) {
+    watch_tail(*tail_);
+    for (const auto& [rank, process] : processes_) watch_tail(*process.tail);
+    loop_.watch(report_.read.get(), [this] { read_report(); });
+  }
+  loop_.watch(starter_->pidfd(), [this] {
+    const auto end = starter_->ended();
+    if (!end) return;
+    loop_.forget(starter_->pidfd());
+    interpreter_ended(*end);
+  });
+}
+
+void PythonRanks::interpreter_ended(const ProcessEnd& end) {
+  if (are_started_) return;  // the ranks die with it
+  const bool has_no_torch = end.signal == 0 && end.code == kNoTorch;
+  try {
+    if (has_no_torch && candidate_ + 1 < interpreters_.size()) {
+      ++candidate_;
+      return start_interpreter();
+    }
+  } catch (const StartError& error) {
+    return listener_.failed(error.what());
+  }
+  const std::string lines = tail_->last_lines();
+  listener_.failed(has_no_torch ? no_torch(interpreters_)
+                                : interpreter() + " " + end.str() + (lines.empty() ? "" : "; it wrote:\n" + lines));
+}
+
+void PythonRanks::watch_tail(OutputTail& tail) {
+  loop_.watch(tail.fd(), [this, &tail] {
+    if (!tail.take()) loop_.forget(tail.fd());
+  });
+}
+
+void PythonRanks::read_report() {
+  const Reading found = read_some(report_.read.get(), reported_);
+  for (size_t end; (end = reported_.find('\n')) != std::string::npos; reported_.erase(0, end + 1)) {
+    std::istringstream line(reported_.substr(0, end));
+    int number = -1;
+    pid_t pid = 0;
+    if (line >> number >> pid && processes_.contains(number) && processes_[number].pid == 0) started(number, pid);
+  }
+  if (found == Reading::empty || found == Reading::bytes) return;
+  loop_.forget(report_.read.get());
+}
+
+void PythonRanks::started(int rank, pid_t pid) {
+  Process& process = processes_.at(rank);
+  process.pid = pid;
+  process.output->close_writing_ends();
+  process.tail->close_write_end();
+  store_->rank_has_started(pid);
+  process.pidfd = open_process(pid);
+  if (process.pidfd) loop_.watch(process.pidfd.get(), [this, rank] { ended(rank); });
+  RanksStarted started{.store = order_.store,
+                       .backend = plan_.backend,
+                       .pids = {},
+                       .start_times = {},
+                       .devices = plan_.devices,
+                       .folder = {},
+                       .interpreter = interpreter(),
+                       .interface = {}};
+  for (const auto& [number, each] : processes_) {
+    if (each.pid == 0) return;  // it comes
+    started.pids.push_back(each.pid);
+    started.start_times.push_back(dist::process_start_time(each.pid).value_or(0));
+  }
+  are_started_ = true;
+  listener_.started(started);
+}
+
+void PythonRanks::ended(int rank) {
+  Process& process = processes_.at(rank);
+  if (!is_ready(process.pidfd.get(), POLLIN)) return;
+  loop_.forget(process.pidfd.get());
+  process.has_ended = true;
+  SeenEnd end{.rank = rank, .wait_status = wait_status_of_zombie(process.pid)};
+  const Job job = folder_.read();
+  if (const JobMember* member = job.rank(rank); member && member->facts.pid == process.pid)
+    end.said = member->facts.end;
+  ::kill(-process.pid, SIGKILL);  // what is left of its group: it is a zombie, so the number is its own
+  store_->rank_has_ended(rank, process.pid, ending_);
+  listener_.ended(rank,
+                  {end.words(), end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0});
+}
+
+void PythonRanks::kill(int rank) {
+  const Process& process = processes_.at(rank);
+  if (!process.has_ended && process.pid > 0) ::kill(-process.pid, SIGKILL);
+}
+
+std::string PythonRanks::last_lines(int rank) {
+  const auto found = processes_.find(rank);
+  return found == processes_.end() ? "" : found->second.tail->last_lines();
+}
+
+void PythonRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) {
+  for (inspect::RankPicture* each : ranks)
+    inspect::read_log(*each, protocol::rank_log(folder_.path(), each->rank), recent);
+}
+
+}  // namespace lockstep::shell

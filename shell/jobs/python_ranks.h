@@ -1,0 +1,89 @@
+// Ranks of a Python session whose processes run on this machine. They are a Python job that is started here: a process of
+// the user's interpreter imports torch once, and the ranks are copies of it (python/lockstep/session/_start.py). A relay
+// has one for the shell of another machine.
+//
+// The ranks are no children of this process. How one has ended is read from the kernel while it is a zombie, and it
+// stays one: its parent waits for none.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "protocol/descriptor.h"
+#include "shell/jobs/job_folder.h"
+#include "shell/processes/event_loop.h"
+#include "shell/processes/launcher.h"
+#include "shell/processes/local_place.h"
+#include "shell/processes/output_tail.h"
+#include "shell/processes/session_directory.h"
+#include "shell/processes/session_plan.h"
+#include "shell/processes/store_process.h"
+
+namespace lockstep::shell {
+
+/// Returns the interpreter that --python means: `named` (a path, or a name in PATH), or where it is empty the first of
+/// the environment that has torch. Asks them. Throws StartError where none has.
+std::string find_interpreter(const std::string& named);
+
+class PythonRanks : public LocalPlace {
+ public:
+  /// `plan` is that of the ranks here, which come to the hub of this path. `address`: on which the store takes connections.
+  /// `environment` is added to that of the ranks.
+  PythonRanks(EventLoop& loop, SessionPlan plan, SessionDirectory& directory, std::string hub_path,
+              std::string address = kLoopback, std::map<std::string, std::string> environment = {});
+  ~PythonRanks() override;  // ends what is left, by force
+
+  int count() const override { return plan_.world_size; }
+  /// The listener hears that the ranks have started later, when torch has been imported.
+  void start(const StartRanks& order, Listener listener) override;
+  bool has_store() const override { return store_ && !store_->has_ended(); }
+  void kill(int rank) override;
+  void end_soon() override { ending_ = true; }
+  std::string last_lines(int rank) override;
+  void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
+
+  /// The folder of the job that they are.
+  const std::string& job_folder() const { return folder_.path(); }
+
+ private:
+  struct Process {
+    pid_t pid = 0;
+    Descriptor pidfd;
+    bool has_ended = false;
+    std::unique_ptr<OutputTail> tail;  // before its first cell
+    std::unique_ptr<LastOutput> output;
+  };
+  std::unique_ptr<LastOutput> release_output(int rank) override { return std::move(processes_.at(rank).output); }
+  std::string ranks_json();
+  void start_interpreter();
+  void interpreter_ended(const ProcessEnd& end);
+  void read_report();
+  void started(int rank, pid_t pid);
+  void ended(int rank);
+  void watch_tail(OutputTail& tail);
+  const std::string& interpreter() const { return interpreters_.at(candidate_); }
+
+  EventLoop& loop_;
+  const SessionPlan plan_;
+  SessionDirectory& directory_;
+  const std::string hub_path_, address_;
+  const std::map<std::string, std::string> environment_;
+  StartRanks order_;
+  Listener listener_;
+  const JobFolder folder_{{"lockstep", "--python"}, /*is_session=*/true};
+  std::unique_ptr<StoreProcess> store_;
+  std::vector<std::string> interpreters_;  // in which torch is looked for, the first that has it
+  size_t candidate_ = 0;
+  std::string plan_file_;
+  Pipe report_;  // "RANK PID" for each rank that has started
+  std::string reported_;
+  std::unique_ptr<OutputTail> tail_;  // of the process that starts the ranks
+  std::map<int, Process> processes_;  // by rank
+  bool are_started_ = false, ending_ = false;
+  std::unique_ptr<Child> starter_;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,158 @@
+#include "shell/processes/placed_ranks.h"
+
+#include <utility>
+
+#include "protocol/error.h"
+#include "protocol/files.h"
+#include "shell/processes/random_key.h"
+#include "shell/processes/session_directory.h"
+
+namespace lockstep::shell {
+
+PlacedRanks::PlacedRanks(RankPlaces places, Hub& hub, Listener listener)
+    : places_(std::move(places)), hub_(hub), listener_(std::move(listener)) {
+  for (size_t place = 0; place < places_.size(); ++place)
+    for (int i = 0; i < places_[place]->count(); ++i) processes_.push_back({.place = place, .end = {}});
+}
+
+int PlacedRanks::first_of(size_t place) const {
+  int first = 0;
+  for (size_t before = 0; before < place; ++before) first += places_[before]->count();
+  return first;
+}
+
+std::map<size_t, RankSet> PlacedRanks::by_place(const RankSet& ranks) const {
+  std::map<size_t, RankSet> result;
+  for (const int rank : ranks) result[processes_.at(static_cast<size_t>(rank)).place].insert(rank);
+  return result;
+}
+
+void PlacedRanks::start(const SessionOptions& options) {
+  order_ = {.world_size = size(),
+            .nodes = static_cast<int>(places_.size()),
+            .identities = {},
+            .store_key = random_key(),
+            .store = {},
+            .backend = options.backend,
+            .share_gpu = options.share_gpu,
+            .all_gpus_visible = options.all_gpus_visible,
+            .check_collectives = options.check_collectives,
+            .arguments = options.arguments,
+            .directory = working_directory(),
+            .python = options.python};
+  start_place(0);
+}
+
+void PlacedRanks::start_place(size_t place) {
+  StartRanks order = order_;
+  order.node = static_cast<int>(place);
+  order.first = first_of(place);
+  order.count = places_[place]->count();
+  for (int rank = order.first; rank < order.first + order.count; ++rank) order.identities.push_back(hub_.expect(rank));
+  places_[place]->start(order, {.started = [this, place](const RanksStarted& what) { started(place, what); },
+                                .failed = listener_.failed,
+                                .ended =
+                                    [this](int rank, const RankExit& end) {
+                                      processes_.at(static_cast<size_t>(rank)).end = end;
+                                      listener_.ended(rank);
+                                    },
+                                .store_ended = listener_.store_ended,
+                                .warning = listener_.warning});
+}
+
+void PlacedRanks::started(size_t place, const RanksStarted& what) {
+  const auto count = static_cast<size_t>(places_[place]->count());
+  if (what.pids.size() != count || what.start_times.size() != count || what.devices.size() != count)
+    return listener_.failed(places_[place]->host() + " has started other ranks than it was asked for");
+  for (size_t i = 0; i < count; ++i) {
+    const int rank = first_of(place) + static_cast<int>(i);
+    Process& process = processes_.at(static_cast<size_t>(rank));
+    process.pid = what.pids[i];
+    process.start_time = what.start_times[i];
+    listener_.started(rank, what.pids[i], what.devices[i]);
+  }
+  interfaces_.resize(places_.size());
+  interfaces_[place] = what.interface;
+  if (place > 0 && what.backend != backend_)
+    return listener_.failed(
+        "ranks on " + places_[place]->host() + " would use the backend " + what.backend + ", and those on " +
+        places_[0]->host() + " " + backend_ +
+        ": either all hosts have GPUs for their ranks, or none; CUDA_VISIBLE_DEVICES= hides them, and "
+        "--backend chooses");
+  if (place > 0) return;
+  backend_ = what.backend;
+  interpreter_ = what.interpreter;
+  order_.store = what.store;
+  for (size_t other = 1; other < places_.size(); ++other) start_place(other);
+}
+
+void PlacedRanks::end_soon() {
+  for (const auto& each : places_) each->end_soon();
+}
+
+void PlacedRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const {
+  std::map<size_t, std::vector<inspect::RankPicture*>> by_place;
+  for (inspect::RankPicture* each : ranks)
+    by_place[processes_.at(static_cast<size_t>(each->rank)).place].push_back(each);
+  for (const auto& [place, there] : by_place) places_[place]->read_logs(there, recent);
+}
+
+void PlacedRanks::send_prelude(const RankSet& ranks, const std::string& path) {
+  std::string bytes;
+  for (const auto& [place, there] : by_place(ranks)) {
+    if (places_[place]->host().empty()) {
+      hub_.send(there, protocol::Prelude{path});
+      continue;
+    }
+    if (bytes.empty()) bytes = protocol::read_file(path).value_or("");
+    hub_.send(there, protocol::Prelude{places_[place]->put(bytes).value_or("")});
+  }
+}
+
+void PlacedRanks::send_object(const RankSet& ranks, protocol::Load load, std::string bytes) {
+  RankSet by_hub;
+  for (const auto& [place, there] : by_place(ranks)) {
+    const auto file = places_[place]->put(bytes);
+    if (!file) {
+      by_hub = by_hub | there;
+      continue;
+    }
+    load.file = *file;
+    hub_.send(there, load);
+  }
+  load.file.clear();
+  std::vector<zmq::message_t> frames;
+  frames.push_back(shared_frame(std::move(bytes)));
+  hub_.send(by_hub, load, std::move(frames));
+}
+
+std::string PlacedRanks::places_text() const {
+  if (places_.front()->host().empty()) return "";
+  std::string text;
+  for (size_t place = 0; place < places_.size(); ++place) {
+    RankSet ranks;
+    for (int rank = first_of(place); rank < first_of(place) + places_[place]->count(); ++rank) ranks.insert(rank);
+    text += places_[place]->host() + ": " + ranks.words() + ", by " + interfaces_.at(place) + "\n";
+  }
+  return text + "The store of the session is at " + order_.store +
+         (places_.size() > 1 ? ". It and the collectives are not encrypted: who is on that network can read them" : "");
+}
+
+std::string PlacedRanks::quoted_output(int rank) const {
+  const std::string lines = place_of(rank).last_lines(rank);
+  return lines.empty() ? "" : "; it wrote:\n" + lines;
+}
+
+nlohmann::json PlacedRanks::describe() const {
+  nlohmann::json workers = nlohmann::json::array();
+  for (int rank = 0; rank < size(); ++rank) {
+    const Process& process = processes_[static_cast<size_t>(rank)];
+    if (const std::string host = places_[process.place]->host(); !host.empty())
+      workers.push_back({{"rank", rank}, {"host", host}});
+    else
+      workers.push_back({{"rank", rank}, {"pid", process.pid}, {"start_time", process.start_time}});
+  }
+  return workers;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,172 @@
+"""A session whose ranks are on two hosts: `lockstep … --hosts`, and by itself in an allocation of Slurm."""
+
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import hosts as module
+import launchers
+from hosts import BUILD, TREE, Hosts
+
+LOCKSTEP = str(BUILD / "bin" / "lockstep")
+LIMIT_S = 90
+
+
+class Sessions(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = cls.enterClassContext(Hosts("node1", "node2"))
+        if missing := launchers.missing(cls.hosts, *launchers.Sshd.programs):
+            raise unittest.SkipTest(missing)
+        launchers.Sshd(cls.hosts)
+
+    def start(self, cells, *options, ranks="4", command=()):
+        """Runs cells, or a script, from the hub."""
+        script = cells
+        if not isinstance(cells, pathlib.Path):
+            mark, name = ("# %%", "cells.py") if any("--python" in each for each in options) else ("// %%", "cells.cpp")
+            script = self.hosts.folder / name
+            script.write_text("".join(f"{mark}\n{cell}\n" for cell in cells))
+        return self.hosts["hub"].start(*command, LOCKSTEP, "run", "-n", ranks, *options, script, cwd=TREE,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                       text=True)
+
+    def run_cells(self, cells, *options, hosts="node1,node2", code=0, **more):
+        process = self.start(cells, *(["--hosts", hosts] if hosts else []), *options, **more)
+        output, _ = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, code, output)
+        return output
+
+    def left_on(self, host):
+        """What a session has left there: processes, folders, sockets."""
+        processes = [line for line in host.processes().values() if "lockstep" in line]
+        return processes + sorted(each.name for each in (host.root / "run/user/0/lockstep").glob("*"))
+
+    def assert_nothing_is_left(self):
+        end = time.monotonic() + LIMIT_S
+        for host in self.hosts.by_name.values():
+            while left := self.left_on(host):
+                self.assertLess(time.monotonic(), end, f"{host.name}: {left}")
+                time.sleep(0.05)
+
+    def test_the_lesson(self):
+        output = self.run_cells(TREE / "scripts" / "lessons" / "01-ddp-from-scratch.cpp")
+        self.assertIn("✓ 4 ranks, gloo", output)
+        self.assert_nothing_is_left()
+
+    def test_cells(self):
+        output = self.run_cells(["#include <unistd.h>\nchar name[64]; gethostname(name, 64); std::string(name)",
+                                 "auto sum = torch::ones({1}) * rank; dist::all_reduce(sum); sum.item<float>()",
+                                 "%%rank @node2\nrank * 10", "%dist_status", "%sync"])
+        self.assertIn('0-1 = "node1"\n2-3 = "node2"\n', output)
+        self.assertIn("0-3 = 6", output)
+        self.assertIn("2   = 20\n3   = 30\n", output)
+        self.assertRegex(output, r"\n1     idle   \d+ +node1 .*\n2     idle   \d+ +node2 ")
+        self.assertIn("barrier over ranks 0-3", output)
+
+    def test_python_cells(self):
+        output = self.run_cells(
+            ["import os, socket\nsocket.gethostname(), os.environ['LOCAL_RANK'], os.environ['LOCAL_WORLD_SIZE']",
+             "total = torch.ones(1) * rank\ndist.all_reduce(total)\ntotal.item()",
+             "%%rank @node2\nrank * 10",
+             "%%cpp\nauto twice = torch::ones({1}) * rank * 2; dist::all_reduce(twice); twice.item<float>()",
+             "%collectives", "%%rank 3\nos._exit(3)"], f"--python={sys.executable}", code=5)
+        self.assertIn("0   = ('node1', '0', '2')\n1   = ('node1', '1', '2')\n2   = ('node2', '0', '2')\n", output)
+        self.assertIn("= 6.0\n", output)
+        self.assertIn("2   = 20\n3   = 30\n", output)
+        self.assertIn("0-3 = 12\n", output)
+        self.assertRegex(output, r"all_reduce \[1\] float32 +all_reduce \[1\] float32 +all_reduce \[1\] float32 +all_r")
+        self.assertIn("rank 3: exit in cell", output)
+        self.assertIn("ended with exit code 3", output)
+        self.assert_nothing_is_left()
+
+    def test_a_hang_is_proven(self):
+        output = self.run_cells(["if (rank != 3) dist::barrier();"], code=4)
+        self.assertIn("ranks 0-2 wait in barrier #1 (cell 1, line 1), and rank 3 has finished without entering it", output)
+
+    def test_calls_that_do_not_match(self):
+        output = self.run_cells(["auto some = torch::ones({rank < 2 ? 4 : 5}); dist::all_reduce(some);"], code=4)
+        self.assertIn("hang: ranks 0-1 called all_reduce float32 [4] SUM (cell 1, line 1), ranks 2-3 called all_reduce float32 "
+                      "[5] SUM (cell 1, line 1) as #1 of group default", output)
+
+    def test_a_rank_dies(self):
+        output = self.run_cells(["#include <signal.h>",
+                                 'if (rank == 3) { std::cout << "last words"; raise(SIGKILL); }\ndist::barrier();',
+                                 "%%rank 0-2\nrank"], "--keep-going", code=5)
+        self.assertIn("3   │ last words\n", output)
+        self.assertIn("rank 3: SIGKILL in cell 2\n    the process was killed by SIGKILL", output)
+        self.assertIn("rank 3 left the collective barrier, #1 of group default: the process has died", output)
+        self.assertIn("0   = 0\n1   = 1\n2   = 2\n", output)
+
+    def running(self, *options):
+        """A session in whose cell the ranks of node1 wait for those of node2, which sleep."""
+        process = self.start(['#include <unistd.h>\n'
+                              'if (rank == 0) std::cout << "waits" << std::endl;\n'
+                              'if (node_rank == 1) pause();\ndist::barrier();'],
+                             "--hosts", "node1,node2", *options)
+        said = []
+        while "waits\n" not in (said[-1] if said else ""):
+            said.append(process.stdout.readline())
+            self.assertTrue(said[-1], "".join(said))
+        return process
+
+    def test_a_relay_is_killed(self):
+        process = self.running()
+        node2 = self.hosts["node2"]
+        relay = [pid for pid, line in node2.processes().items() if " relay --hub" in line and "ssh" not in line]
+        node2.run("kill", "-9", *map(str, relay))
+        output, _ = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 5, output)
+        self.assertIn("ranks 2-3: exit in cell 1\n    the process can't be seen any more: host node2: its relay ended", output)
+        # Its ranks end with it. What it could not remove goes with the next session there, or by hand.
+        self.run_cells(["rank"])
+        node2.run(LOCKSTEP, "sessions", "clean")
+        self.assert_nothing_is_left()
+
+    def test_the_shell_is_killed(self):
+        process = self.running()
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        self.hosts["hub"].run(LOCKSTEP, "sessions", "clean")
+        self.assert_nothing_is_left()
+
+    def test_hosts_that_do_not_answer(self):
+        output = self.run_cells(["1"], hosts="node1,nowhere", code=3)
+        self.assertIn("the session could not start: host nowhere: its relay ended (ssh exited with code 255)", output)
+        self.assertNotIn("host node1", output)
+        output = self.run_cells(["1"], "--remote-program", "/no/such/lockstep", code=3)
+        self.assertIn("host node1: its relay ended (ssh exited with code 127)", output)
+        self.assertIn("each has at least one rank", self.run_cells(["1"], ranks="1", code=2))
+
+    def test_a_firewall_between_the_hosts(self):
+        node1, node2 = self.hosts["node1"], self.hosts["node2"]
+        # Packets to node1 go to a card that nobody has.
+        node2.run("ip", "neigh", "replace", node1.address, "lladdr", "02:00:00:00:00:99", "dev", "eth0")
+        try:
+            output = self.run_cells(["1"], code=3)
+        finally:
+            node2.run("ip", "neigh", "del", node1.address, "dev", "eth0")
+        self.assertIn(f"host node2: node2 can't reach the store of the session at {node1.address}:", output)
+        self.assertIn("does a firewall between the hosts drop their packets?", output)
+
+    def test_an_allocation_of_slurm(self):
+        if missing := launchers.missing(self.hosts, *launchers.Slurm.programs):
+            self.skipTest(missing)
+        launchers.Slurm(self.hosts)
+        salloc = ("salloc", "--quiet", "-N2")
+        output = self.run_cells(["rank", "%dist_status"], hosts="", command=salloc)
+        self.assertRegex(output, r"\n0     idle   \d+ +node1 ")
+        self.assertRegex(output, r"\n3     idle   \d+ +node2 ")
+        output = self.run_cells(["rank", "%dist_status"], hosts="none", command=salloc)
+        self.assertRegex(output, r"\n3     idle   \d+ +hub ")
+        self.assert_nothing_is_left()
+
+
+if __name__ == "__main__":
+    if reason := module.missing():
+        print(reason)
+        sys.exit(77)
+    unittest.main(argv=sys.argv)
