@@ -123,8 +123,8 @@ void ScriptRun::skip_rest(const Script& script, size_t begin) {
 }
 
 RankSet ScriptRun::lost_ranks() const {
-  const RankSet now = session_->live_ranks() | (alive_ & session_->away_ranks());
-  return now.size() <= alive_.size() ? alive_ - now : RankSet();  // more: another session
+  if (!session_->started()) return {};  // they were ended on purpose
+  return alive_ - (session_->live_ranks() | session_->away_ranks());
 }
 
 bool ScriptRun::run_cell(const ScriptCell& cell) {
@@ -191,6 +191,7 @@ void ScriptRun::show_expected(const ScriptCell& cell, const CellJudgement& judge
 
 void ScriptRun::take(const Event& event) {
   if (const auto* finding = std::get_if<FindingEvent>(&event)) findings_.push_back(finding->finding);
+  if (std::holds_alternative<SessionEvent>(event)) alive_ = RankSet();  // the ranks before were ended on purpose
   const auto* ended = std::get_if<CellEvent>(&event);
   if (ended && cell_) {
     CellOutcome outcome;

@@ -49,6 +49,13 @@ class Run(unittest.TestCase):
         self.assertEqual(run.returncode, 130, rest)
         self.assertIn("rank 1 could not be interrupted and is ended", rest)
 
+    def test_ranks_that_a_cell_ends_are_not_lost(self):
+        run = self.start("print one\n// %%\n%dist_shutdown\n// %%\n%dist_init -n 1\n// %%\nprint two\n", "-n", "2",
+                         stdout=subprocess.PIPE)
+        output, _ = run.communicate()
+        self.assertEqual(run.returncode, 0, output)
+        self.assertIn("0   │ two\n", output)
+
     def test_output_that_is_lost_counts(self):
         with open("/dev/full", "w") as full:
             run = self.start("print lost\n", stdout=full, stderr=subprocess.PIPE)
