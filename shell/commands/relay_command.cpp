@@ -1,17 +1,39 @@
-// `lockstep relay` is started by `lockstep run` and `lockstep attach` on other machines, never by a person.
+// `lockstep relay` is started by `lockstep run` and `lockstep attach` on other machines; with a ticket by any launcher.
+#include <unistd.h>
+
 #include <memory>
+#include <string>
 
 #include "shell/commands/command.h"
+#include "shell/hosts/host.h"
+#include "shell/link/link_client.h"
 #include "shell/relay/relay.h"
+#include "shell/text/text_output.h"
 
 namespace lockstep::shell {
 namespace {
 
+struct RelayFlags {
+  bool has_hub = false;
+  std::string ticket;
+};
+
+int relay_over_link(const RelayFlags& flags) {
+  LinkClient link(read_ticket(flags.ticket), {{"host", this_host()}, {"pid", ::getpid()}}, write_message);
+  const Descriptor session = link.take_descriptor();
+  return run_relay(session.get(), session.get(), flags.has_hub);
+}
+
 std::function<int()> set_up_relay(CLI::App& app) {
-  const auto has_hub = std::make_shared<bool>(false);
-  app.add_flag("--hub", *has_hub, "Let ranks of this machine come to a prompt on the other one");
-  app.footer("Started by `lockstep run --hosts …` on another machine. It ends when its standard input does.");
-  return [has_hub] { return run_relay(*has_hub); };
+  const auto flags = std::make_shared<RelayFlags>();
+  app.add_flag("--hub", flags->has_hub, "Let ranks of this machine come to a prompt on the other one");
+  app.add_option("--ticket", flags->ticket, "Connect to the session that has made this file")->type_name("FILE");
+  app.footer(
+      "Started by `lockstep run --hosts …` on another machine. It ends when its standard input does, or with --ticket\n"
+      "when the session ends or has not been heard for 60 s.");
+  return [flags] {
+    return flags->ticket.empty() ? run_relay(STDIN_FILENO, STDOUT_FILENO, flags->has_hub) : relay_over_link(*flags);
+  };
 }
 
 const RegisterCommand kRelay({"relay", "This machine's part of a job that is judged on another one", set_up_relay});

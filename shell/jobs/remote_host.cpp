@@ -1,5 +1,6 @@
 #include "shell/jobs/remote_host.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -34,6 +35,15 @@ std::shared_ptr<RemoteHost> RemoteHost::start(EventLoop& loop, const Host& host,
   return one;
 }
 
+std::shared_ptr<RemoteHost> RemoteHost::start(EventLoop& loop, const std::string& name, Descriptor socket,
+                                              const std::string& hub, Listener listener) {
+  const std::shared_ptr<RemoteHost> one(new RemoteHost(loop, name, hub, std::move(listener)));
+  Descriptor to(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+  if (!to) throw StartError("no descriptor is left for the relay of " + name);
+  one->begin(std::move(to), std::move(socket));
+  return one;
+}
+
 RemoteHost::RemoteHost(EventLoop& loop, std::string name, std::string hub, Listener listener)
     : loop_(loop),
       name_(std::move(name)),
@@ -45,8 +55,6 @@ RemoteHost::RemoteHost(EventLoop& loop, std::string name, std::string hub, Liste
 
 void RemoteHost::start(const Host& host, const std::string& program) {
   Pipe to = make_pipe(), from = make_pipe();
-  has_messages_ = make_event();
-  if (!has_messages_) throw StartError("no descriptor is left for the relay of " + name_);
   launcher_ = host.command.empty() ? program : host.command.front();
   const std::vector<std::string> command = host.starting(
       program, hub_.empty() ? std::vector<std::string>{"relay"} : std::vector<std::string>{"relay", "--hub"});
@@ -57,8 +65,14 @@ void RemoteHost::start(const Host& host, const std::string& program) {
   launch.output = from.write.get();
   launch.outputs = {1};  // what ssh and srun complain of is for the user
   child_ = std::make_unique<Child>(launch);
-  to_ = std::move(to.write);
-  from_ = std::move(from.read);
+  begin(std::move(to.write), std::move(from.read));
+}
+
+void RemoteHost::begin(Descriptor to, Descriptor from) {
+  has_messages_ = make_event();
+  if (!has_messages_) throw StartError("no descriptor is left for the relay of " + name_);
+  to_ = std::move(to);
+  from_ = std::move(from);
   set_nonblocking(to_.get());
   set_nonblocking(from_.get());
   heard_at_ = Clock::now();
@@ -76,6 +90,7 @@ RemoteHost::~RemoteHost() {
 
 void RemoteHost::leave() {
   if (to_ && !outgoing_.empty()) loop_.forget_writable(to_.get());
+  if (to_) ::shutdown(to_.get(), SHUT_WR);  // from_ may be of the same socket
   to_.reset();
 }
 
@@ -164,7 +179,7 @@ void RemoteHost::read() {
     hang_up(error.what());
   }
   if (is_over && from_) {
-    const auto end = child_->ended_within(1000ms);
+    const auto end = child_ ? child_->ended_within(1000ms) : std::nullopt;
     hang_up(fmt::format("its relay ended{}", end ? fmt::format(" ({} {})", launcher_, end->str()) : ""));
   }
   if (!messages_.empty()) set_event(has_messages_.get());

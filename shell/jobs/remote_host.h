@@ -47,6 +47,9 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   /// relay lets ranks come; empty: none. Throws StartError.
   static std::shared_ptr<RemoteHost> start(EventLoop& loop, const Host& host, const std::string& program,
                                            const std::string& hub, Listener listener);
+  /// The same with a relay that has come by itself, to which `socket` is connected.
+  static std::shared_ptr<RemoteHost> start(EventLoop& loop, const std::string& name, Descriptor socket,
+                                           const std::string& hub, Listener listener);
   ~RemoteHost() override;
 
   /// Ends the relay's input, with which it ends. Does not wait, unlike the destructor.
@@ -89,6 +92,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
  private:
   RemoteHost(EventLoop& loop, std::string name, std::string hub, Listener listener);
   void start(const Host& host, const std::string& program);
+  void begin(Descriptor to, Descriptor from);
   void write(const ToRelay& message, std::vector<std::string> frames = {});
   void carry(const Piece& piece, const std::string& bytes);
   void write_more();

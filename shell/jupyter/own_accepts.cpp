@@ -1,7 +1,6 @@
 #include "shell/jupyter/own_accepts.h"
 
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -10,12 +9,13 @@
 #include <atomic>
 
 #include "collectives/log/socket_owner.h"
+#include "shell/processes/accept_check.h"
 #include "shell/text/text_output.h"
 
 namespace lockstep::shell::jupyter {
 namespace {
 
-std::atomic<bool> checks = false, reported = false;
+std::atomic<bool> reported = false;
 
 bool is_loopback(int fd) {
   sockaddr_storage address = {};
@@ -29,33 +29,20 @@ bool is_loopback(int fd) {
 }
 
 /// Runs on libzmq's thread.
-bool is_refused(int fd) {
-  if (!checks || !is_loopback(fd)) return false;
+bool is_own(int fd) {
+  if (!is_loopback(fd)) return true;
   const auto owner = dist::peer_owner(fd);
-  if (owner == ::geteuid()) return false;
+  if (owner == ::geteuid()) return true;
   if (owner && !reported.exchange(true))
     write_message(
         fmt::format("a connection of user {} to the kernel was refused: its frontend has to run as user {}, as "
                     "the kernel does",
                     *owner, ::geteuid()));
-  return true;
+  return false;
 }
 
 }  // namespace
 
-void accept_own_user_only() { checks = true; }
+void accept_own_user_only() { static const AcceptCheck check(is_own); }
 
 }  // namespace lockstep::shell::jupyter
-
-/// Stands in front of the C library's, for libzmq.
-extern "C" __attribute__((visibility("default"))) int accept4(int listener, sockaddr* address, socklen_t* size,
-                                                              int flags) {
-  static auto* const real = reinterpret_cast<decltype(&::accept4)>(::dlsym(RTLD_NEXT, "accept4"));
-  const socklen_t room = size ? *size : 0;
-  while (true) {
-    if (size) *size = room;
-    const int fd = real(listener, address, size, flags);
-    if (fd < 0 || !lockstep::shell::jupyter::is_refused(fd)) return fd;
-    ::close(fd);
-  }
-}

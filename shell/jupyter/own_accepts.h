@@ -5,7 +5,7 @@
 
 namespace lockstep::shell::jupyter {
 
-/// Makes accept4(), by which libzmq takes connections, close those over the loopback interface whose other end is not a
+/// Has those closed (shell/processes/accept_check.h) that come over the loopback interface whose other end is not a
 /// socket of this process's user. The first is reported on the standard error. Connections from other machines are not
 /// looked at: a frontend that has the kernel listen there has its reason.
 void accept_own_user_only();

@@ -78,8 +78,10 @@ Descriptor terminations() {
 
 class Relay {
  public:
-  explicit Relay(bool has_hub)
-      : has_hub_(has_hub),
+  Relay(int input, int output, bool has_hub)
+      : input_(input),
+        output_(output),
+        has_hub_(has_hub),
         watch_(loop_, [this] { return all_ranks(session_.job_folder()); },
                {.came = [this](const JobMember& rank) { came(rank); },
                 .changed = [this](const JobMember& rank) { say_rank(rank); },
@@ -91,7 +93,7 @@ class Relay {
         }) {}
 
   int run() {
-    write_all(STDOUT_FILENO, kRelayGreeting);
+    write_all(output_, kRelayGreeting);
     if (has_hub_) listen();
     write(RelayHello{.version = kVersion,
                      .host = this_host(),
@@ -99,7 +101,7 @@ class Relay {
                      .hub = listener_ ? directory_->hub_path() : "",
                      .gpus = has_hub_ ? find_gpus().count() : 0});
     new_files_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-    loop_.watch(STDIN_FILENO, [this] { read(); });
+    loop_.watch(input_, [this] { read(); });
     loop_.watch(terminations_.get(), [this] { is_over_ = true; });
     if (new_files_)
       loop_.watch(new_files_.get(), [this] {
@@ -121,8 +123,8 @@ class Relay {
   void write(const FromRelay& message, std::vector<std::string> frames = {}) {
     const std::string bytes =
         protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = std::move(frames)});
-    const std::lock_guard lock(output_);
-    write_all(STDOUT_FILENO, bytes);  // the input ends, too, where nobody reads
+    const std::lock_guard lock(writes_);
+    write_all(output_, bytes);  // the input ends, too, where nobody reads
   }
 
   /// Folders of jobs come with their first rank.
@@ -193,7 +195,7 @@ class Relay {
 
   void read() {
     std::string bytes;
-    const Reading found = read_some(STDIN_FILENO, bytes);
+    const Reading found = read_some(input_, bytes);
     assembler_.append(bytes);
     asked_at_ = EventLoop::Clock::now();
     while (auto message = assembler_.next()) {
@@ -312,9 +314,10 @@ class Relay {
     if (!read_job(folder).is_alive()) fs::remove_all(folder, ignored);
   }
 
+  const int input_, output_;
   const bool has_hub_;
   EventLoop loop_;
-  std::mutex output_;
+  std::mutex writes_;
   const Descriptor terminations_ = terminations();
   Descriptor new_files_;  // inotify
   RankWatch watch_;
@@ -335,9 +338,9 @@ class Relay {
 
 }  // namespace
 
-int run_relay(bool has_hub) {
+int run_relay(int input, int output, bool has_hub) {
   ::signal(SIGPIPE, SIG_IGN);
-  return Relay(has_hub).run();
+  return Relay(input, output, has_hub).run();
 }
 
 }  // namespace lockstep::shell

@@ -1,5 +1,6 @@
 // `lockstep relay` stands for this machine in a `lockstep run` or `lockstep attach` on another one, which has started it by
-// ssh, srun or kubectl and speaks to it over its standard input and output (shell/jobs/relay_messages.h).
+// ssh, srun or kubectl and speaks to it over its standard input and output (shell/jobs/relay_messages.h), or to which it has
+// connected with a ticket (shell/link/link_client.h).
 //
 // It watches the ranks of this user as `lockstep run` watches those of its own machine, asks their agents what it is told
 // to ask, and reads what they leave when they end. It starts and signals nothing. It ends when its input does.
@@ -10,8 +11,8 @@
 
 namespace lockstep::shell {
 
-/// Serves until the input ends. `has_hub`: ranks of this machine may come to a hub of the other one, through a socket of
+/// Serves until the input ends, over these two descriptors, which may be one socket. `has_hub`: ranks of this machine may come to a hub of the other one, through a socket of
 /// this process. Returns the exit code.
-int run_relay(bool has_hub);
+int run_relay(int input, int output, bool has_hub);
 
 }  // namespace lockstep::shell
