@@ -4,12 +4,13 @@
 //
 //   client                                server
 //   hello {LinkHello}, received    →                                first on each connection; a new epoch of the stream
-//                                  ←      welcome, received         or refusal {why}, which is final
+//                                  ←      welcome, received         or refusal
 //   data  offset, received, bytes  ⇄                                sent again from `received` on after each welcome
 //   end   offset, received         ⇄                                no bytes follow
 //   ack   received                 ⇄
 //   ping  received                 →
 //                                  ←      pong  received
+//   refusal {why}                  ⇄                                final, whenever it comes
 //
 // `received`: so many numbers have been handed on by the sender of the message, in order. Whoever sends keeps what the
 // other end does not have yet, at most LinkLimits::window bytes, and reads no more until some of it is acknowledged.

@@ -247,6 +247,7 @@ void LinkServer::Router::take(Peer& peer, std::optional<LinkMessage> message) {
   if (std::exchange(peer.is_silent, false)) listener_.silent(peer.who, 0ms);
   try {
     if (!message) throw ChannelError("sends what is no message of a link");
+    if (message->kind == LinkKind::refusal) return lose(peer, "its relay has ended");
     peer.stream->take(std::move(*message));
   } catch (const ChannelError& error) {
     const std::string why = std::string("its relay ") + error.what();
