@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-inline constexpr const char* kVersion = "0.1.0";
+inline constexpr const char* kVersion = "0.2.0";
 
 /// Raised when a program of the last release would misread a message (CONTRIBUTING.md, Versions). There is no release
 /// yet, so programs and wheels of different commits are not told apart: install them from the same one.

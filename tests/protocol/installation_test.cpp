@@ -134,7 +134,7 @@ class WheelTest : public InstallationTest {
  protected:
   WheelTest() {
     fs::remove_all(prefix_);
-    write("site/lockstep/lib/lockstep.version", "0.1.0\n");
+    write("site/lockstep/lib/lockstep.version", "0.2.0\n");
     write("site/lockstep/include/lockstep/dist.h", "");
     for (const char* minor : {"9", "13"})
       write(std::string("site/lockstep/torch2.") + minor + "/bin/lockstep-worker", "");

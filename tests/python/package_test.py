@@ -170,11 +170,11 @@ class Package(unittest.TestCase):
             for each in ("torch2.9", "torch2.100"):
                 (package / each / "lib").mkdir(parents=True)
             (package / "lib").mkdir()
-            (package / "lib" / "lockstep.version").write_text("0.1.0\n")
+            (package / "lib" / "lockstep.version").write_text("0.2.0\n")
             program = "import torch\ntry:\n  import lockstep\nexcept ImportError as error:\n  print(error)"
             said = run(program, PYTHONPATH=folder)
             minor = run("import torch; print('.'.join(torch.__version__.split('.')[:2]))")
-            self.assertIn("lockstep 0.1.0 has libraries for torch 2.9, 2.100, and torch " + minor, said)
+            self.assertIn("lockstep 0.2.0 has libraries for torch 2.9, 2.100, and torch " + minor, said)
             self.assertIn("pip install 'torch>=2.9,<2.101'", said)
             self.assertIn(f"tools/wheel --torch {minor}", said)
             for each in ("torch2.9", "torch2.100"):

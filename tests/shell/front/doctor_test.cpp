@@ -63,9 +63,9 @@ class DoctorTest : public testing::Test {
 };
 
 const char* const kWorker =
-    R"({"lockstep": "0.1.0", "protocol": 1, "libtorch": "2.11.0", "libtorch_built_with": "2.11.0"})";
+    R"({"lockstep": "0.2.0", "protocol": 1, "libtorch": "2.11.0", "libtorch_built_with": "2.11.0"})";
 const char* const kCompiler =
-    R"({"lockstep": "0.1.0", "protocol": 1, "compiler": "clang 19.1.7", "libtorch": "2.11.0", "header": "/h", "header_state": "ready"})";
+    R"({"lockstep": "0.2.0", "protocol": 1, "compiler": "clang 19.1.7", "libtorch": "2.11.0", "header": "/h", "header_state": "ready"})";
 
 }  // namespace
 
@@ -83,7 +83,7 @@ TEST_F(DoctorTest, AGoodInstallation) {
 TEST_F(DoctorTest, WhatTheCompilerLacksIsItsOwnToSay) {
   program("lockstep-worker", kWorker);
   program("lockstep-compiler",
-          R"({"lockstep": "0.1.0", "protocol": 1, "problem": "no LibTorch at /nowhere: mend it"})");
+          R"({"lockstep": "0.2.0", "protocol": 1, "problem": "no LibTorch at /nowhere: mend it"})");
   const Variable bin("LOCKSTEP_BIN", folder_);
   const Check check = find(check_installation(), "compiler");
   EXPECT_EQ(check.state, CheckState::missing);
@@ -112,10 +112,10 @@ TEST_F(DoctorTest, LibTorchOutOfRangeOrAnotherThanBuilt) {
   program("lockstep-compiler", kCompiler);
   const Variable bin("LOCKSTEP_BIN", folder_);
   program("lockstep-worker",
-          R"({"lockstep": "0.1.0", "protocol": 1, "libtorch": "2.16.1", "libtorch_built_with": "2.16.1"})");
+          R"({"lockstep": "0.2.0", "protocol": 1, "libtorch": "2.16.1", "libtorch_built_with": "2.16.1"})");
   EXPECT_THAT(find(check_installation(), "libtorch").fix, HasSubstr("LOCKSTEP_LIBTORCH"));
   program("lockstep-worker",
-          R"({"lockstep": "0.1.0", "protocol": 1, "libtorch": "2.12.0", "libtorch_built_with": "2.11.0"})");
+          R"({"lockstep": "0.2.0", "protocol": 1, "libtorch": "2.12.0", "libtorch_built_with": "2.11.0"})");
   EXPECT_EQ(find(check_installation(), "libtorch").state, CheckState::missing);
   EXPECT_THAT(find(check_installation(), "libtorch").found, HasSubstr("made with 2.11.0"));
 }
@@ -128,7 +128,7 @@ TEST_F(DoctorTest, NoLibTorchIsOneFaultAndNamesTheSetUpOfTheInstallation) {
   program("bin/lockstep-worker", "error while loading shared libraries", 127);
   const Variable bin("LOCKSTEP_BIN", folder_ / "bin"), cache("XDG_CACHE_HOME", folder_ / "cache");
   const lockstep::protocol::LibTorch libtorch = lockstep::protocol::find_libtorch();
-  program("bin/lockstep-compiler", R"({"lockstep": "0.1.0", "protocol": 1, "compiler": "clang 19.1.7", "problem": ")" +
+  program("bin/lockstep-compiler", R"({"lockstep": "0.2.0", "protocol": 1, "compiler": "clang 19.1.7", "problem": ")" +
                                        libtorch.sentence() + "\"}");
   const auto checks = check_installation();
   const Check& check = find(checks, "libtorch");
@@ -154,7 +154,7 @@ TEST_F(DoctorTest, AnInstallationWithoutItsLibrariesNamesItsSetUp) {
 TEST_F(DoctorTest, AWheelSaysWhatItCanNotDoAndTheWayToIt) {
   fs::create_directories(folder_ / "bin");
   fs::create_directories(folder_ / "lib/lockstep");
-  std::ofstream(folder_ / "lib/lockstep.version") << "0.1.0\n";
+  std::ofstream(folder_ / "lib/lockstep.version") << "0.2.0\n";
   const Variable bin("LOCKSTEP_BIN", folder_ / "bin");
   const Check check = find(check_installation(), "compiler");
   EXPECT_EQ(check.state, CheckState::note);
@@ -177,7 +177,7 @@ TEST_F(DoctorTest, HeadersThatWillBeBuiltAreNotes) {
   const Variable bin("LOCKSTEP_BIN", folder_);
   for (const char* state : {"missing", "damaged"}) {
     program("lockstep-compiler",
-            R"({"lockstep": "0.1.0", "protocol": 1, "header": "/h", "header_state": ")" + std::string(state) + "\"}");
+            R"({"lockstep": "0.2.0", "protocol": 1, "header": "/h", "header_state": ")" + std::string(state) + "\"}");
     EXPECT_EQ(find(check_installation(), "precompiled header").state, CheckState::note) << state;
   }
 }
