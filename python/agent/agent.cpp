@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <charconv>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <map>
@@ -18,6 +16,7 @@
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
+#include "protocol/launchers.h"
 #include "python/agent/job_id.h"
 #include "python/agent/server.h"
 
@@ -84,14 +83,6 @@ void write_rank(const Agent& mine) {
   protocol::write_at_once(protocol::rank_file(mine.folder, mine.rank.rank), json(mine.rank).dump(2) + "\n");
 }
 
-std::optional<int> number(const char* name) {
-  const char* value = std::getenv(name);
-  if (!value) return std::nullopt;
-  int result = 0;
-  const auto [end, error] = std::from_chars(value, value + std::strlen(value), result);
-  return error == std::errc() && *end == '\0' && result >= 0 ? std::optional(result) : std::nullopt;
-}
-
 }  // namespace
 
 void add_handler(const std::string& name, Handler handler, Runs runs) {
@@ -116,25 +107,16 @@ std::vector<std::string> handler_names() {
 }
 
 bool rank_from_environment(protocol::JobRank& rank) {
-  struct Names {
-    const char *rank, *world_size, *local_rank, *local_world_size;
-  };
-  constexpr Names kLaunchers[] = {
-      {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},  // torchrun, accelerate, deepspeed
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
-      {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-  };
-  for (const Names& names : kLaunchers) {
-    const auto number_of_rank = number(names.rank), size = number(names.world_size);
-    if (!number_of_rank || !size || *number_of_rank >= *size) continue;
-    rank.rank = *number_of_rank;
-    rank.world_size = *size;
-    rank.local_rank = number(names.local_rank).value_or(*number_of_rank);
-    rank.local_world_size = names.local_world_size ? number(names.local_world_size).value_or(0) : 0;
-    return true;
-  }
-  return false;
+  const auto launched = protocol::launched_rank([](const char* name) -> std::string {
+    const char* const value = std::getenv(name);
+    return value ? value : "";
+  });
+  if (!launched) return false;
+  rank.rank = launched->rank;
+  rank.world_size = launched->world_size;
+  rank.local_rank = launched->local_rank.value_or(launched->rank);
+  rank.local_world_size = launched->local_world_size;
+  return true;
 }
 
 std::string start(protocol::JobRank rank) {

@@ -18,6 +18,7 @@
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
+#include "protocol/launchers.h"
 #include "shell/jobs/rank_ends.h"
 #include "shell/look/copies.h"
 #include "shell/look/native_stack.h"
@@ -29,30 +30,16 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr std::array kWanted = {"RANK",
-                                "WORLD_SIZE",
-                                "LOCAL_RANK",
-                                "LOCAL_WORLD_SIZE",
-                                "MASTER_ADDR",
+// Besides those that number ranks.
+constexpr std::array kWanted = {"MASTER_ADDR",
                                 "MASTER_PORT",
                                 "TORCHELASTIC_RUN_ID",
                                 "TORCHELASTIC_ERROR_FILE",
-                                "SLURM_PROCID",
-                                "SLURM_NTASKS",
-                                "SLURM_LOCALID",
                                 "SLURM_JOB_ID",
                                 "SLURM_STEP_ID",
                                 "SLURM_NNODES",
                                 "SLURM_STEP_NUM_NODES",
-                                "OMPI_COMM_WORLD_RANK",
-                                "OMPI_COMM_WORLD_SIZE",
-                                "OMPI_COMM_WORLD_LOCAL_RANK",
-                                "OMPI_COMM_WORLD_LOCAL_SIZE",
                                 "PMIX_NAMESPACE",
-                                "PMI_RANK",
-                                "PMI_SIZE",
-                                "MPI_LOCALRANKID",
-                                "MPI_LOCALNRANKS",
                                 "NCCL_RAS_ADDR",
                                 "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
                                 "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
@@ -61,17 +48,14 @@ constexpr std::array kWanted = {"RANK",
                                 "VIRTUAL_ENV",
                                 "CONDA_PREFIX"};
 
-/// How a launcher numbers its ranks.
-struct Numbering {
-  const char* launcher;
-  const char *rank, *size, *local_rank, *local_size;
-};
-// The first that a process has counts: torchrun is started by the others, too.
-constexpr std::array kNumberings = {Numbering{"", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-                                    Numbering{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                              "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-                                    Numbering{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""},
-                                    Numbering{"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
+/// Whether a variable says something of a rank.
+bool is_wanted(const std::string& name) {
+  return std::ranges::find(kWanted, name) != kWanted.end() ||
+         std::ranges::any_of(protocol::kLaunchers, [&](const protocol::Launcher& each) {
+           return name == each.rank || name == each.world_size || name == each.local_rank ||
+                  name == each.local_world_size;
+         });
+}
 
 struct Process {
   int64_t pid = 0, parent = 0;
@@ -85,7 +69,7 @@ struct Process {
 struct Candidate {
   Process process;
   RunningRank rank;
-  const Numbering* numbering = nullptr;  // null: none
+  const protocol::Launcher* launcher = nullptr;  // null: it has no numbers
   int world_size = 0, local_size = 0;
   bool has_torch = false, is_python = false;
   std::string job;  // the same for all ranks of one
@@ -133,7 +117,7 @@ std::string ask_process(int64_t pid) {
   const auto environment = protocol::read_file(folder + "environ");
   answer["refused"] = !environment && (errno == EACCES || errno == EPERM);
   const auto keep = [&](const std::string& name, const std::string& value) {
-    if (std::ranges::find(kWanted, name) != kWanted.end()) answer["variables"][name] = value;
+    if (is_wanted(name)) answer["variables"][name] = value;
   };
   for (const std::string& each : parts(environment.value_or("")))
     if (const size_t sign = each.find('='); sign != std::string::npos)
@@ -143,7 +127,7 @@ std::string ask_process(int64_t pid) {
   answer["python"] = python;
   const auto& variables = answer["variables"];
   const bool numbered =
-      std::ranges::any_of(kNumberings, [&](const Numbering& each) { return variables.contains(each.rank); });
+      std::ranges::any_of(protocol::kLaunchers, [&](const auto& each) { return variables.contains(each.rank); });
   if (numbered || python) {
     const std::string maps = protocol::read_file(folder + "maps").value_or("");
     answer["torch"] = maps.find("/libtorch") != std::string::npos;
@@ -191,17 +175,13 @@ Candidate candidate_of(const Process& process, const std::string& text) {
         variable("VIRTUAL_ENV").empty() ? variable("CONDA_PREFIX") : variable("VIRTUAL_ENV");
     if (!environment.empty()) rank.python_folder = environment + "/bin";
   }
-  for (const Numbering& each : kNumberings) {
-    const auto of_rank = number(variable(each.rank)), size = number(variable(each.size));
-    if (!of_rank || !size || *of_rank < 0 || *size <= *of_rank) continue;
-    found.numbering = &each;
-    rank.rank = *of_rank;
-    rank.local_rank = number(variable(each.local_rank)).value_or(-1);
-    found.world_size = *size;
-    found.local_size = number(variable(each.local_size)).value_or(0);
-    break;
-  }
-  if (!found.numbering) return found;
+  const auto launched = protocol::launched_rank(variable);
+  if (!launched) return found;
+  found.launcher = launched->launcher;
+  rank.rank = launched->rank;
+  rank.local_rank = launched->local_rank.value_or(-1);
+  found.world_size = launched->world_size;
+  found.local_size = launched->local_world_size;
   const std::string address = variable("MASTER_ADDR");
   const bool one_node = variable("SLURM_STEP_NUM_NODES") == "1" || variable("SLURM_NNODES") == "1" ||
                         address == "localhost" || address == "::1" || address.starts_with("127.");
@@ -213,7 +193,7 @@ Candidate candidate_of(const Process& process, const std::string& text) {
     found.job = run;
   else if (!port.empty())
     found.job = address + ":" + port;
-  else if (std::string_view(found.numbering->launcher) == "Slurm")
+  else if (std::string_view(found.launcher->name) == "Slurm")
     found.job = step;
   else if (!variable("PMIX_NAMESPACE").empty())
     found.job = variable("PMIX_NAMESPACE");
@@ -268,7 +248,7 @@ RunningJob job_of(const std::map<int64_t, Process>& processes, const std::vector
     if (job.ranks.empty()) {
       job.id = found.job;
       job.world_size = found.world_size;
-      job.launcher = found.rank.variables.contains("TORCHELASTIC_RUN_ID") ? "torchrun" : found.numbering->launcher;
+      job.launcher = found.rank.variables.contains("TORCHELASTIC_RUN_ID") ? "torchrun" : found.launcher->name;
     }
     job.ranks.push_back(found.rank);
     parents.insert(found.process.parent);
@@ -349,7 +329,7 @@ std::vector<RunningJob> find_running_jobs(const std::vector<int64_t>& pids, std:
                              std::ranges::find(pids, pid) != pids.end();
     refused += may_be_rank && json::parse(answer).value("refused", false);
     Candidate found = candidate_of(process, answer);
-    (found.numbering ? candidates : unnumbered).push_back(std::move(found));
+    (found.launcher ? candidates : unnumbered).push_back(std::move(found));
   }
   drop_launchers(processes, candidates);
   std::map<std::string, std::vector<Candidate>> by_job;
