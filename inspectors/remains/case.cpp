@@ -63,6 +63,19 @@ RankSet Case::ended_without_a_word() const {
   return ranks;
 }
 
+RankSet Case::waits_by_stacks(const EvidenceCall& call) const {
+  const std::string called_at = place(call.frames);
+  RankSet ranks;
+  for (const RankDoing& each : remains.doing) {
+    if (each.op.empty() || each.ended) continue;
+    const auto stack = std::ranges::find_if(remains.stacks,
+                                            [&](const RankStack& one) { return one.rank == each.rank && one.is_main; });
+    const std::string is_at = stack == remains.stacks.end() ? "" : place(stack->frames);
+    if (called_at.empty() || is_at.empty() ? each.op == call.op : is_at == called_at) ranks.insert(each.rank);
+  }
+  return ranks;
+}
+
 std::string Case::last_call(int rank) const {
   for (const Evidence* dump : dumps)
     if (dump->rank == rank && !dump->calls.empty())

@@ -37,6 +37,10 @@ struct Case {
   /// Returns ranks of which nothing says what they had called: they may have ended inside of a collective.
   RankSet ended_without_a_word() const;
 
+  /// Returns ranks that wait where `call` was made, by their stacks: at that line of the program, or where no line is known
+  /// in a function of that name. Which number their calls have, stacks do not tell.
+  RankSet waits_by_stacks(const EvidenceCall& call) const;
+
   /// Returns "all_reduce #3 of default_pg (train.py:12)"; empty if it is not known.
   std::string last_call(int rank) const;
 

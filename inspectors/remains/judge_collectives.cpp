@@ -120,6 +120,14 @@ class Collectives {
                        input_words(call), in_brackets(place(call.frames)));
   }
 
+  /// Returns what is said of ranks without a dump that wait in such a call; empty without ranks.
+  static std::string also_waits(const RankSet& alike) {
+    if (alike.empty()) return {};
+    return fmt::format("; {} there, too, by {} not tell the number of the call",
+                       alike.words() + (alike.size() == 1 ? " waits" : " wait"),
+                       alike.size() == 1 ? "its stack, which does" : "their stacks, which do");
+  }
+
   /// Makes a finding: `waiting` waits in `call` for `absent`. The message is the caller's.
   static Finding hang_in(const EvidenceCall& call, const RankSet& waiting, const RankSet& absent,
                          FindingKind kind = FindingKind::unknown) {
@@ -143,11 +151,12 @@ class Collectives {
     }
   }
 
-  /// `waiting` waits in `call` for `absent`. `known`: what is known of that, which ends the sentence.
-  void add_wait(const EvidenceCall& call, const RankSet& waiting, const RankSet& absent, const std::string& known,
-                bool by_recorder) {
-    Finding finding = hang_in(call, waiting, absent);
-    finding.message = waits_in(call, waiting) + known;
+  /// `waiting` waits in `call` for `absent`, and so does `alike` by its stacks. `known`: what is known of that, which ends
+  /// the sentence.
+  void add_wait(const EvidenceCall& call, const RankSet& waiting, const RankSet& alike, const RankSet& absent,
+                const std::string& known, bool by_recorder) {
+    Finding finding = hang_in(call, waiting | alike, absent);
+    finding.message = waits_in(call, waiting) + known + also_waits(alike);
     add_activities(finding, call.group);
     if (by_recorder) finding.message += kByRecorder;
     waiting_ = waiting_ | waiting;
@@ -159,6 +168,17 @@ class Collectives {
     } else {
       verdicts_.add(Weight::stuck, std::move(finding));
     }
+  }
+
+  /// All ranks of which something is known wait in `call`: `waiting` by dumps, and `alike` by stacks.
+  bool add_kept(const EvidenceCall& call, const RankSet& waiting, const RankSet& alike) {
+    Finding finding = hang_in(call, {}, waiting | alike, FindingKind::communicator);
+    finding.message = waits_in(call, waiting) + also_waits(alike) +
+                      ": the network, or a difference that stacks do not show (shape, dtype, group), keeps them" +
+                      kByRecorder;
+    waiting_ = waiting_ | waiting | alike;
+    verdicts_.add(Weight::stuck, std::move(finding));
+    return true;
   }
 
   /// Finds ranks that have called different things under one number.
@@ -226,14 +246,16 @@ class Collectives {
     // A rank whose dump begins later has called it.
     const RankSet silent = row.unknown - job_.dumped - job_.ended_after(row.group, row.seq);
     if (row.missing.empty() && silent.empty()) return find_unfinished(row, waiting, call);
-    const RankSet absent = row.missing.empty() ? silent : row.missing;
+    const RankSet alike = silent & job_.waits_by_stacks(call);
+    const RankSet absent = row.missing.empty() ? silent - alike : row.missing;
+    if (absent.empty()) return add_kept(call, waiting, alike);
     const bool proven = absent - job_.ended == RankSet();  // who has ended will not come
     const bool known = !row.missing.empty() || proven;
     const char* const words = !known ? ", which {}, of which there is no dump, may not have called"
                               : absent - job_.ended_without_a_word() == RankSet()
                                   ? ", which {} {{has}} ended and may not have called"
                                   : ", which {} {{has}} not called";
-    add_wait(call, waiting, absent, plural(fmt::format(fmt::runtime(words), absent.words()), absent.size()),
+    add_wait(call, waiting, alike, absent, plural(fmt::format(fmt::runtime(words), absent.words()), absent.size()),
              known && !proven && !job_.is_logged(row.group, absent | waiting));
     return true;
   }
@@ -245,13 +267,16 @@ class Collectives {
     for (const auto& [rank, each] : row.calls) called.insert(rank);
     for (const int rank : job_.dumped - called)
       if (job_.what_it_does(rank, row.group).second == FindingKind::other_collective) elsewhere.insert(rank);
-    const RankSet absent = elsewhere.empty() ? job_.world - called : elsewhere;
-    if (absent.empty()) return false;
+    const RankSet alike = (job_.world - job_.dumped - called) & job_.waits_by_stacks(call);
+    const RankSet absent = elsewhere.empty() ? job_.world - called - alike : elsewhere;
+    if (absent.empty() && alike.empty()) return false;
+    if (absent.empty()) return add_kept(call, waiting, alike);
     const char* const words =
         elsewhere.empty()
             ? "; nothing says that {} {{has}} called it, and the recorder does not know the ranks of that group"
             : ", which {} {{has}} not called (the recorder does not know the ranks of that group)";
-    add_wait(call, waiting, absent, plural(fmt::format(fmt::runtime(words), absent.words()), absent.size()), true);
+    add_wait(call, waiting, alike, absent, plural(fmt::format(fmt::runtime(words), absent.words()), absent.size()),
+             true);
     return true;
   }
 

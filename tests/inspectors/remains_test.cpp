@@ -868,6 +868,52 @@ TEST(Stacks, ProveNothingOfRanksThatMove) {
   EXPECT_THAT(last.message, HasSubstr("no hang is proven by this: ranks 0-1 wait in all_reduce"));
 }
 
+/// A running job in which ranks 0 and 2 alone have answered with a dump.
+Remains partly_dumped(const std::vector<RankDoing>& doing) {
+  Remains remains = looked_at(doing);
+  for (const int rank : {0, 2}) {
+    EvidenceCall call{.group = "0", .group_description = "default_pg", .seq = 4, .op = "all_reduce"};
+    call.state = EvidenceState::started;
+    call.frames = {{.function = "step", .file = "train.py", .line = 7}};
+    Evidence& dump = remains.evidence.emplace_back();
+    dump.source = EvidenceSource::flight_recorder;
+    dump.rank = rank;
+    dump.groups.push_back({.name = "0", .ranks = {0, 1, 2, 3}});
+    dump.calls.push_back(call);
+  }
+  return remains;
+}
+
+TEST(Stacks, SayThatRanksWithoutADumpWaitAsWell) {
+  const RankDoing odd = {.rank = 3, .kind = FindingKind::lock, .words = "waits for a lock"};
+  const Finding last =
+      judge(partly_dumped({waits_in(0, "all_reduce"), waits_in(1, "all_reduce"), waits_in(2, "all_reduce"), odd}))
+          .back();
+  EXPECT_EQ(last.ranks, RankSet{3});
+  EXPECT_EQ(last.reference_ranks, (RankSet{0, 1, 2}));
+  EXPECT_EQ(last.kind, FindingKind::lock);
+  EXPECT_THAT(last.message,
+              AllOf(HasSubstr("ranks 0,2 wait in all_reduce #4 of default_pg (train.py:7 in step), which rank 3, of "
+                              "which there is no dump, may not have called"),
+                    HasSubstr("; rank 1 waits there, too, by its stack, which does not tell the number of the call"),
+                    HasSubstr("rank 3 waits for a lock")));
+  // At another line it is another call.
+  const Finding other =
+      judge(partly_dumped({waits_in(0, "all_reduce"), waits_in(1, "barrier"), waits_in(2, "all_reduce"), odd})).back();
+  EXPECT_EQ(other.ranks, (RankSet{1, 3}));
+}
+
+TEST(Stacks, WithoutSomeDumpsNobodyIsBlamedWhereAllRanksWait) {
+  const Finding last = judge(partly_dumped({waits_in(0, "all_reduce"), waits_in(1, "all_reduce"),
+                                            waits_in(2, "all_reduce"), waits_in(3, "all_reduce")}))
+                           .back();
+  EXPECT_EQ(last.severity, Severity::fault);
+  EXPECT_EQ(last.kind, FindingKind::communicator);
+  EXPECT_EQ(last.ranks, RankSet::all(4));
+  EXPECT_THAT(last.message,
+              AllOf(HasSubstr("ranks 1,3 wait there, too, by their stacks"), Not(HasSubstr("may not have called"))));
+}
+
 TEST(Stacks, SayWhichRanksAreElsewhere) {
   Remains remains = looked_at({waits_in(0, "all_reduce"), waits_in(1, "all_reduce")});
   remains.look->world = RankSet::all(4);
