@@ -182,12 +182,10 @@ class Prompt:
             self._shell.end_output()
         self._interrupts.discard(cell)
         values, self._values = self._values, []
-        for value in values:
-            self._shell.post(value)
         self._end_cell(cell, done)
         done["run_ms"] = (time.perf_counter() - start) * 1e3
         self._since = time.monotonic()
-        self._shell.post(done)
+        self._shell.post(*values, done)
 
     def _begin_cell(self, cell: int) -> None:
         """For prompts that have more to do."""

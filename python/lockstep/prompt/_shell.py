@@ -8,7 +8,7 @@ import json
 import os
 import select
 import threading
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from lockstep.core import _library
 from lockstep.prompt import _capture, _zmtp
@@ -97,22 +97,27 @@ class Shell:
 
     def send(self, message: dict[str, Any], *frames: bytes) -> None:
         """Does nothing if the shell is gone."""
+        self._send([self._header(message), *frames])
+
+    def _header(self, message: dict[str, Any]) -> bytes:
         # Half of a surrogate pair is no text: it becomes a question mark.
         text = json.dumps({"v": self.protocol, **message}, allow_nan=False, ensure_ascii=False)
-        header = text.encode("utf-8", "replace")
+        return text.encode("utf-8", "replace")
+
+    def _send(self, *messages: Sequence[bytes]) -> None:
         with self.lock:
             if self._ended == "lost" or self._is_closed:
                 return
             try:
-                self._connection.send([header, *frames])
+                self._connection.send(*messages)
             except OSError:
                 self._lose()
             except BaseException:  # a signal handler of the program: half a message may have gone
                 self._lose()
                 raise
 
-    def post(self, message: dict[str, Any]) -> None:
-        """Sends a message after all that was written before it."""
+    def post(self, *messages: dict[str, Any]) -> None:
+        """Sends messages after all that was written before them."""
         _capture.flush()
         with self.lock:
             left = self._capture.unread()  # and not what a child process goes on writing
@@ -123,7 +128,7 @@ class Shell:
                     left -= passed
                 else:
                     break
-            self.send(message)
+            self._send(*([self._header(each)] for each in messages))
 
     def _pass_on(self) -> int:
         """Passes output on, as far as there is credit. Returns how many bytes. Under the lock."""
@@ -186,10 +191,11 @@ class Shell:
             except BaseException:  # the connection has ended, or carries what is no message of a shell
                 with self.lock:
                     self._lose()
-            with self.lock:
-                if self._closing:
-                    return
-                self._pass_on()
+            if not ready.isdisjoint(self._capture.readers):  # else the lock is left to the thread that runs the cell
+                with self.lock:
+                    if self._closing:
+                        return
+                    self._pass_on()
 
     def _receive(self, message: dict[str, Any], frames: list[bytes]) -> None:
         if message.get("v") != self.protocol:

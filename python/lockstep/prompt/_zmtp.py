@@ -53,10 +53,10 @@ class Connection:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def send(self, frames: Sequence[bytes]) -> None:
-        """Raises OSError if the other side is gone."""
-        last = len(frames) - 1
-        self._socket.sendall(b"".join(_frame(_MORE if i < last else 0, each) for i, each in enumerate(frames)))
+    def send(self, *messages: Sequence[bytes]) -> None:
+        """All at once: the other side wakes up once. Raises OSError if it is gone."""
+        self._socket.sendall(b"".join(_frame(_MORE if i < len(frames) - 1 else 0, each)
+                                      for frames in messages for i, each in enumerate(frames)))
 
     def receive(self) -> list[list[bytes]]:
         """Reads once, and waits until there is something. Returns the messages that are complete now. Raises OSError if
