@@ -30,8 +30,9 @@ namespace fs = std::filesystem;
 constexpr int kNoTorch = 77;  // with which an interpreter ends that has no torch
 
 // An installed package comes before the one that lies beside this program. The folder `lockstep` of a tree is none.
-constexpr const char* kStart = R"python(import os, sys
+constexpr const char* kStart = R"python(import gc, os, sys
 from importlib.util import find_spec
+gc.disable()  # until torch is imported, whose objects stay: going through them takes a fifteenth of the time
 if find_spec("torch") is None:
     sys.exit(77)
 found = find_spec("lockstep")

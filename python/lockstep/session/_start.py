@@ -27,6 +27,7 @@ def main() -> NoReturn:
     _names.seed_afresh()  # imports what it needs, which the ranks then need not
     obstacle = _obstacle_to_copies()
     gc.freeze()  # the end of a rank does not go through torch's objects again, which takes half a second
+    gc.enable()  # the shell has switched it off for the imports
     starter = os.getpid()
     for rank in range(len(plan["ranks"])):
         pid = os.fork()
