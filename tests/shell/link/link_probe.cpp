@@ -83,7 +83,7 @@ class Probe {
     for (const auto& [number, rank] : ranks_) all.push_back(rank);
     const int64_t question = host_->send(all, {{"request", kLogRequest}}, 10s);
     int count = 0;
-    for (const auto& [number, answer] : host_->receive(question, Clock::now() + 60s)) count += answer.error.empty();
+    for (const auto& [number, answer] : host_->receive(question, EventLoop::Clock::now() + 60s)) count += answer.error.empty();
     print_line(fmt::format("{} of {} ranks answer", count, all.size()));
   }
 
