@@ -1,9 +1,11 @@
 // `lockstep relay` is started by `lockstep run` and `lockstep attach` on other machines; with a ticket by any launcher.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "protocol/launchers.h"
 #include "shell/commands/command.h"
 #include "shell/hosts/host.h"
 #include "shell/link/link_client.h"
@@ -18,10 +20,22 @@ struct RelayFlags {
   std::string ticket;
 };
 
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
 int relay_over_link(const RelayFlags& flags) {
-  LinkClient link(read_ticket(flags.ticket), {{"host", this_host()}, {"pid", ::getpid()}}, write_message);
+  nlohmann::json about = {{"host", this_host()}, {"pid", ::getpid()}};
+  if (const auto numbers = protocol::launched_rank(variable)) {
+    about["rank"] = numbers->rank;
+    about["world_size"] = numbers->world_size;
+    about["local_rank"] = numbers->local_rank.value_or(0);
+    about["local_size"] = numbers->local_world_size;
+  }
+  LinkClient link(read_ticket(flags.ticket), about, write_message);
   const Descriptor session = link.take_descriptor();
-  return run_relay(session.get(), session.get(), flags.has_hub);
+  return run_relay(session.get(), session.get(), /*has_hub=*/true);
 }
 
 std::function<int()> set_up_relay(CLI::App& app) {

@@ -63,6 +63,12 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
          "Machines on which the ranks run, through ssh: node1,node2. Within a job of Slurm its nodes are taken by "
          "themselves; none: this machine alone")
       ->type_name("LIST");
+  app.add_option("--ticket", options.ticket,
+                 "Make this file, and wait for the ranks: a launcher starts `lockstep relay --ticket FILE` for each")
+      ->type_name("FILE");
+  app.add_option("--launch", options.launch,
+                 "The command of a launcher that starts a process for each rank: \"mpirun -n 4 -H node1:2,node2:2\"")
+      ->type_name("COMMAND");
   app.add_option("--remote-program", options.remote_program,
                  "With other machines: the path of lockstep there (default: that of this one)")
       ->type_name("PATH");
@@ -112,17 +118,19 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
 
 bool asks_for_ranks(const SessionOptions& options) {
   return options.num_processes || !options.gpu_ids.empty() || options.share_gpu || options.all_gpus_visible ||
-         options.backend != "auto" || !options.hosts.empty();
+         options.backend != "auto" || !options.is_here();
 }
 
 void choose_hosts(SessionOptions& options) {
   if (options.hosts == "none") {
     options.hosts.clear();
-  } else if (options.hosts.empty()) {
+  } else if (options.is_here()) {
     const auto place = slurm_place();
     if (place && !place->is_task) options.hosts = "slurm:" + place->job;
   }
-  if (!options.hosts.empty() && options.remote_program.empty()) options.remote_program = find_program("lockstep");
+  if (!options.hosts.empty() && (!options.ticket.empty() || !options.launch.empty()))
+    throw UsageError("--hosts starts the ranks through ssh, --ticket and --launch through a launcher: give one of them");
+  if (!options.is_here() && options.remote_program.empty()) options.remote_program = find_program("lockstep");
 }
 
 }  // namespace lockstep::shell

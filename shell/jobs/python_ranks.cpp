@@ -152,9 +152,9 @@ std::string PythonRanks::ranks_json() {
     const auto index = static_cast<size_t>(here);
     std::map<std::string, std::string> environment = {
         {"RANK", std::to_string(rank)},
-        {"LOCAL_RANK", std::to_string(here)},
+        {"LOCAL_RANK", std::to_string(order_.local_first + here)},
         {"WORLD_SIZE", std::to_string(order_.world_size)},
-        {"LOCAL_WORLD_SIZE", std::to_string(order_.count)},
+        {"LOCAL_WORLD_SIZE", std::to_string(order_.local_size)},
         {"GROUP_RANK", std::to_string(order_.node)},
         {"MASTER_ADDR", order_.store.substr(0, colon)},
         {"MASTER_PORT", order_.store.substr(colon + 1)},

@@ -25,20 +25,29 @@ std::string digest_of(const std::string& bytes) {
 }  // namespace
 
 RemoteRanks::RemoteRanks(EventLoop& loop, const Host& host, const std::string& program, const std::string& hub)
-    : host_(RemoteHost::start(
-          loop, host, program, hub,
-          {.seen =
-               [this](const JobMember& rank) {
-                 seen_[rank.facts.pid] = rank;
-                 if (members_changed) members_changed();
-               },
-           .ended = [this](const JobMember& rank, const SeenEnd&,
-                           const inspect::Remains&) { seen_.erase(rank.facts.pid); },
-           .faults = [](const std::string&, int) {},
-           .report = [](const std::string&, const std::vector<SeenEnd>&) {},
-           .changed = [this](const RemoteHost&) { host_changed(); },
-           .session = [this](FromRelay&& message,
-                             std::vector<std::string> frames) { take(std::move(message), std::move(frames)); }})) {}
+    : host_(RemoteHost::start(loop, host, program, hub, host_listener())) {}
+
+RemoteRanks::RemoteRanks(EventLoop& loop, const std::string& host, Descriptor socket, const std::string& hub,
+                         int local_rank, int local_size, std::shared_ptr<void> carrier)
+    : carrier_(std::move(carrier)),
+      host_(RemoteHost::start(loop, host, std::move(socket), hub, host_listener())),
+      count_(1),
+      local_first_(local_rank),
+      local_size_(local_size) {}
+
+RemoteHost::Listener RemoteRanks::host_listener() {
+  return {.seen =
+              [this](const JobMember& rank) {
+                seen_[rank.facts.pid] = rank;
+                if (members_changed) members_changed();
+              },
+          .ended = [this](const JobMember& rank, const SeenEnd&, const inspect::Remains&) { seen_.erase(rank.facts.pid); },
+          .faults = [](const std::string&, int) {},
+          .report = [](const std::string&, const std::vector<SeenEnd>&) {},
+          .changed = [this](const RemoteHost&) { host_changed(); },
+          .session = [this](FromRelay&& message,
+                            std::vector<std::string> frames) { take(std::move(message), std::move(frames)); }};
+}
 
 void RemoteRanks::start(const StartRanks& order, Listener listener) {
   order_ = order;
@@ -56,7 +65,7 @@ void RemoteRanks::take(FromRelay&& message, std::vector<std::string> frames) {
   } else if (const auto* ended = std::get_if<RankEnded>(&message)) {
     take(*ended, std::move(frames));
   } else if (const auto* store = std::get_if<StoreEnded>(&message)) {
-    if (order_.node != 0) return;  // it keeps the processes there, and no keys
+    if (order_.first != 0) return;  // it keeps the processes there, and no keys
     store_ended_ = true;
     listener_.store_ended(store->how, store->last_lines);
   } else if (const auto* warning = std::get_if<RelayWarning>(&message)) {
@@ -94,7 +103,7 @@ void RemoteRanks::host_changed() {
   if (host_->state() != RemoteHost::State::lost) return listener_.warning(why);
   listener_.failed(why);
   if (!is_started_) return;
-  if (order_.node == 0) listener_.store_ended("is lost with host " + host_->name(), "");
+  if (order_.first == 0) listener_.store_ended("is lost with host " + host_->name(), "");
   for (int rank = order_.first; rank < order_.first + order_.count; ++rank)
     if (!left_.contains(rank)) {
       left_[rank];

@@ -18,6 +18,10 @@ class RemoteRanks : public RankPlace {
  public:
   /// Starts the relay, as RemoteHost::start(). Throws StartError.
   RemoteRanks(EventLoop& loop, const Host& host, const std::string& program, const std::string& hub);
+  /// The same with a relay that has come by itself, and starts one rank: number `local_rank` of `local_size` of its host.
+  /// `carrier` has the connection, and lives as long as this.
+  RemoteRanks(EventLoop& loop, const std::string& host, Descriptor socket, const std::string& hub, int local_rank,
+              int local_size, std::shared_ptr<void> carrier);
   ~RemoteRanks() override { host_->leave(); }
 
   const RemoteHost& machine() const { return *host_; }
@@ -30,6 +34,8 @@ class RemoteRanks : public RankPlace {
 
   std::string host() const override { return host_->name(); }
   int count() const override { return count_; }
+  int local_first() const override { return local_first_; }
+  int local_size() const override { return local_size_ > 0 ? local_size_ : count_; }
   void start(const StartRanks& order, Listener listener) override;
   bool has_store() const override { return !store_ended_ && host_->state() != RemoteHost::State::lost; }
   void kill(int rank) override { host_->tell(KillRank{rank}); }
@@ -41,6 +47,7 @@ class RemoteRanks : public RankPlace {
   std::optional<std::string> put(const std::string& bytes) override;
 
  private:
+  RemoteHost::Listener host_listener();
   /// Takes what the relay says of the ranks.
   void take(FromRelay&& message, std::vector<std::string> frames);
   /// The host is silent, or lost, and the ranks with it.
@@ -54,8 +61,9 @@ class RemoteRanks : public RankPlace {
     std::array<LeftOutput, 2> output;
   };
 
+  const std::shared_ptr<void> carrier_;
   const std::shared_ptr<RemoteHost> host_;
-  int count_ = 0;
+  int count_ = 0, local_first_ = 0, local_size_ = 0;
   StartRanks order_;
   Listener listener_;
   bool is_started_ = false, store_ended_ = false;

@@ -1,5 +1,6 @@
 #include "shell/processes/placed_ranks.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "protocol/error.h"
@@ -21,6 +22,18 @@ int PlacedRanks::first_of(size_t place) const {
   return first;
 }
 
+/// Machines have numbers in the order of their first ranks.
+int PlacedRanks::node_of(size_t place) const {
+  std::vector<std::string> hosts;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const std::string host = places_[i]->host();
+    const auto known = std::ranges::find(hosts, host);
+    if (i == place) return static_cast<int>(known - hosts.begin());
+    if (known == hosts.end()) hosts.push_back(host);
+  }
+  return static_cast<int>(hosts.size());
+}
+
 std::map<size_t, RankSet> PlacedRanks::by_place(const RankSet& ranks) const {
   std::map<size_t, RankSet> result;
   for (const int rank : ranks) result[processes_.at(static_cast<size_t>(rank)).place].insert(rank);
@@ -29,7 +42,7 @@ std::map<size_t, RankSet> PlacedRanks::by_place(const RankSet& ranks) const {
 
 void PlacedRanks::start(const SessionOptions& options) {
   order_ = {.world_size = size(),
-            .nodes = static_cast<int>(places_.size()),
+            .nodes = node_of(places_.size()),
             .identities = {},
             .store_key = random_key(),
             .store = {},
@@ -45,7 +58,9 @@ void PlacedRanks::start(const SessionOptions& options) {
 
 void PlacedRanks::start_place(size_t place) {
   StartRanks order = order_;
-  order.node = static_cast<int>(place);
+  order.node = node_of(place);
+  order.local_first = places_[place]->local_first();
+  order.local_size = places_[place]->local_size();
   order.first = first_of(place);
   order.count = places_[place]->count();
   for (int rank = order.first; rank < order.first + order.count; ++rank) order.identities.push_back(hub_.expect(rank));
@@ -128,14 +143,17 @@ void PlacedRanks::send_object(const RankSet& ranks, protocol::Load load, std::st
 
 std::string PlacedRanks::places_text() const {
   if (places_.front()->host().empty()) return "";
-  std::string text;
+  std::vector<std::pair<std::string, RankSet>> hosts;  // with the interface
   for (size_t place = 0; place < places_.size(); ++place) {
-    RankSet ranks;
-    for (int rank = first_of(place); rank < first_of(place) + places_[place]->count(); ++rank) ranks.insert(rank);
-    text += places_[place]->host() + ": " + ranks.words() + ", by " + interfaces_.at(place) + "\n";
+    const std::string name = places_[place]->host() + " by " + interfaces_.at(place);
+    auto host = std::ranges::find(hosts, name, &std::pair<std::string, RankSet>::first);
+    if (host == hosts.end()) host = hosts.insert(hosts.end(), {name, {}});
+    for (int rank = first_of(place); rank < first_of(place) + places_[place]->count(); ++rank) host->second.insert(rank);
   }
+  std::string text;
+  for (const auto& [name, ranks] : hosts) text += ranks.words() + " are on " + name + "\n";
   return text + "The store of the session is at " + order_.store +
-         (places_.size() > 1 ? ". It and the collectives are not encrypted: who is on that network can read them" : "");
+         (order_.nodes > 1 ? ". It and the collectives are not encrypted: who is on that network can read them" : "");
 }
 
 std::string PlacedRanks::quoted_output(int rank) const {

@@ -65,6 +65,7 @@ class PlacedRanks {
     std::optional<RankExit> end;
   };
   int first_of(size_t place) const;
+  int node_of(size_t place) const;
   std::map<size_t, RankSet> by_place(const RankSet& ranks) const;
   void start_place(size_t place);
   void started(size_t place, const RanksStarted& what);

@@ -21,8 +21,9 @@ namespace lockstep::shell {
 /// What a place is asked to start.
 struct StartRanks {
   int first = 0, count = 0, world_size = 0;  // ranks first … first + count - 1
-  int node = 0;  // number of the place, from 0
-  int nodes = 1;  // how many there are
+  int local_first = 0, local_size = 0;  // numbers of the ranks among those of their machine: local_first, …
+  int node = 0;  // number of the machine, from 0
+  int nodes = 1;  // how many machines there are
   std::vector<std::string> identities;  // by which the hub knows the ranks, in their order
   std::string store_key;
   std::string store;  // "10.0.0.1:1234"; empty: this place serves it
@@ -71,6 +72,9 @@ class RankPlace {
   virtual std::string host() const { return ""; }
   /// How many of the session's ranks it takes.
   virtual int count() const = 0;
+  /// Where several places are one machine: the number of its first rank among all ranks there, and how many those are.
+  virtual int local_first() const { return 0; }
+  virtual int local_size() const { return count(); }
   /// Starts the ranks of `order`; its listener hears of what follows, perhaps at once. Throws StartError.
   virtual void start(const StartRanks& order, Listener listener) = 0;
   virtual bool has_store() const = 0;
@@ -101,7 +105,7 @@ inline int count_of(const RankPlaces& places) {
   return count;
 }
 
-LOCKSTEP_MESSAGE("start_ranks", StartRanks, first, count, world_size, node, nodes, identities, store_key, store,
+LOCKSTEP_MESSAGE("start_ranks", StartRanks, first, count, world_size, local_first, local_size, node, nodes, identities, store_key, store,
                  backend, share_gpu, all_gpus_visible, check_collectives, arguments, directory, python)
 LOCKSTEP_MESSAGE("started", RanksStarted, store, backend, pids, start_times, devices, folder, interpreter, interface)
 

@@ -44,6 +44,9 @@ struct SessionOptions {
       job;  // the id of a Python job to attach to, instead of starting ranks; empty: the only one
   std::string hosts;  // other machines that may have ranks of the job: "node1,node2", "slurm:1234", "kubectl:pod1,pod2"
   std::string remote_program;  // the path of lockstep there
+  std::string ticket;  // the file with which relays come that somebody else starts; `launch`: the session does
+  std::string launch;  // the command of a launcher: "mpirun -n 4 -H node1:2,node2:2"
+  bool is_here() const { return hosts.empty() && ticket.empty() && launch.empty(); }
   bool ends_at_continue =
       false;  // the prompt of `lockstep run -- LAUNCHER…`: continue gives the terminal back to the job
   bool has_python_ranks() const { return job || python; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,7 @@
 #include "shell/hosts/host.h"
 #include "shell/hosts/network.h"
 #include "shell/jobs/python_ranks.h"
+#include "shell/processes/gpus.h"
 #include "shell/processes/local_ranks.h"
 
 namespace lockstep::shell {
@@ -38,6 +40,9 @@ SessionOptions options_of(const StartRanks& order) {
   options.backend = order.backend;
   options.share_gpu = order.share_gpu;
   options.all_gpus_visible = order.all_gpus_visible;
+  // Other relays of this machine have the other GPUs, unless the launcher has given each its own.
+  if (const int gpus = find_gpus().count(); gpus > 0 && order.local_size > order.count)
+    options.gpu_ids = {order.local_first % gpus};
   return options;
 }
 
@@ -62,6 +67,7 @@ void SessionRanks::start_ranks() {
   interface_ = interface.name;
   if (!has_store) check_reach(order_.store, kReachLimit);
   SessionPlan plan = plan_session(options_of(order_));
+  plan.threads = std::max(1, plan.threads * order_.count / std::max(order_.local_size, 1));
   const std::string address = has_store ? interface.address : kLoopback;
   auto environment = network_environment(interface);
   if (order_.python)

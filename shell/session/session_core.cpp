@@ -11,6 +11,7 @@
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "shell/jobs/session_hosts.h"
+#include "shell/jobs/ticket_ranks.h"
 #include "shell/processes/compiler_service.h"
 #include "shell/processes/limits.h"
 #include "shell/processes/local_ranks.h"
@@ -104,7 +105,7 @@ void SessionCore::start(bool is_asked) {
 /// Starts the ranks, the store and the compiler.
 SessionEvent SessionCore::open_workers() {
   State& s = *state_;
-  const bool is_here = options_.hosts.empty();
+  const bool is_here = options_.is_here();
   const SessionPlan plan = is_here ? plan_session(options_) : SessionPlan();
   (void)working_directory();
   // A rank here has 7 threads when it is connected; the store, the compiler and this process have 8 between them.
@@ -120,7 +121,7 @@ SessionEvent SessionCore::open_workers() {
     places.push_back(
         std::make_unique<LocalRanks>(s.loop, plan, *s.directory, s.directory->hub_endpoint(), options_.rehearsal));
   else
-    places = places_on_hosts(s.loop, options_, s.directory->hub_path());
+    places = places_elsewhere();
   auto group = std::make_unique<WorkerGroup>(s.loop, std::move(places), options_, *s.directory,
                                              s.listener([this](const std::string& text) { message(text); }));
   const WorkerGroup& workers = *group;
@@ -132,6 +133,15 @@ SessionEvent SessionCore::open_workers() {
   event.backend = workers.backend();
   event.versions = {{"libtorch", ready.versions.libtorch}, {"compiler", ready.versions.compiler}};
   return event;
+}
+
+RankPlaces SessionCore::places_elsewhere() {
+  State& s = *state_;
+  if (!options_.hosts.empty()) return places_on_hosts(s.loop, options_, s.directory->hub_path());
+  bool interrupted = false;
+  const InterruptScope interrupts(s.interrupt_command, [&] { interrupted = true; });
+  return places_by_ticket(s.loop, options_, s.directory->hub_path(), interrupted,
+                          [this](const std::string& text) { message(text); });
 }
 
 /// What takes long at the start, for people and for the display of the activity.

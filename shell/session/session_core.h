@@ -22,6 +22,7 @@
 #include "shell/events/event.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/processes/launcher.h"
+#include "shell/processes/rank_place.h"
 #include "shell/processes/session_options.h"
 #include "shell/scripts/magic.h"
 #include "shell/scripts/script.h"
@@ -183,6 +184,7 @@ class SessionCore {
   SessionEvent open_workers();
   SessionEvent open_job();
   SessionEvent open_python();
+  RankPlaces places_elsewhere();
   bool start_compiler_of_job(const RankSet& ranks);
   void report_start_step(const protocol::CompilerProgress& step);
 

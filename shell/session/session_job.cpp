@@ -9,7 +9,6 @@
 #include "shell/jobs/find_job.h"
 #include "shell/jobs/python_group.h"
 #include "shell/jobs/python_ranks.h"
-#include "shell/jobs/session_hosts.h"
 #include "shell/processes/compiler_service.h"
 #include "shell/processes/session_plan.h"
 #include "shell/session/session_state.h"
@@ -56,7 +55,7 @@ SessionEvent SessionCore::open_job() {
 /// Starts the ranks in the user's interpreter.
 SessionEvent SessionCore::open_python() {
   State& s = *state_;
-  const bool is_here = options_.hosts.empty();
+  const bool is_here = options_.is_here();
   const SessionPlan plan = is_here ? plan_session(options_) : SessionPlan();
   s.directory = std::make_unique<SessionDirectory>();
   auto objects = std::make_unique<JobObjects>();
@@ -66,7 +65,7 @@ SessionEvent SessionCore::open_python() {
   if (is_here)
     places.push_back(std::make_unique<PythonRanks>(s.loop, plan, *s.directory, s.directory->hub_path()));
   else
-    places = places_on_hosts(s.loop, options_, s.directory->hub_path());
+    places = places_elsewhere();
   auto group = std::make_unique<PythonGroup>(s.loop, std::move(places), options_, *s.directory,
                                              s.listener([this](const std::string& text) { message(text); }));
   const PythonGroup& ranks = *group;

@@ -1,6 +1,7 @@
 """A session whose ranks are on two hosts: `lockstep … --hosts`, and by itself in an allocation of Slurm."""
 
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ class Sessions(unittest.TestCase):
         """Runs cells, or a script, from the hub."""
         script = cells
         if not isinstance(cells, pathlib.Path):
-            mark, name = ("# %%", "cells.py") if any("--python" in each for each in options) else ("// %%", "cells.cpp")
+            mark, name = ("# %%", "cells.py") if any("--python" in str(each) for each in options) else ("// %%", "cells.cpp")
             script = self.hosts.folder / name
             script.write_text("".join(f"{mark}\n{cell}\n" for cell in cells))
         return self.hosts["hub"].start(*command, LOCKSTEP, "run", "-n", ranks, *options, script, cwd=TREE,
@@ -151,6 +152,43 @@ class Sessions(unittest.TestCase):
             node2.run("ip", "neigh", "del", node1.address, "dev", "eth0")
         self.assertIn(f"host node2: node2 can't reach the store of the session at {node1.address}:", output)
         self.assertIn("does a firewall between the hosts drop their packets?", output)
+
+    def test_a_launcher_brings_the_ranks(self):
+        if missing := launchers.missing(self.hosts, *launchers.OpenMpi.programs):
+            self.skipTest(missing)
+        mpirun = shlex.join(map(str, launchers.OpenMpi.command(self.hosts, 2)))
+        output = self.run_cells(["rank * 10 + local_rank", "node_rank", "if (rank != 3) dist::barrier();"],
+                                "--launch", mpirun, hosts="", code=4)
+        self.assertIn("ranks 0-1 are on node1 by eth0\nranks 2-3 are on node2 by eth0\n", output)
+        self.assertIn("0   = 0\n1   = 11\n2   = 20\n3   = 31\n", output)
+        self.assertIn("0-1 = 0\n2-3 = 1\n", output)
+        self.assertIn("hang: ranks 0-2 wait in barrier #1", output)
+        self.assert_nothing_is_left()
+        output = self.run_cells(["1"], "--launch", "sh -c 'exit 7'", hosts="", code=3)
+        self.assertIn("exited with code 7; ranks 0-3 are missing", output)
+        output = self.run_cells(["1"], "--launch", mpirun, hosts="", ranks="3", code=3)
+        self.assertIn("-n 3: the launcher starts 4 processes", output)
+        self.assertEqual(list(self.hosts.home.glob(".lockstep-ticket-*")), [])
+
+    def test_ranks_that_come_with_a_ticket(self):
+        ticket = self.hosts.folder / "ticket"
+        process = self.start(["import os, socket\nsocket.gethostname(), rank", "%%rank 3\nos._exit(3)"], "--ticket", ticket,
+                             f"--python={sys.executable}")
+        self.assertIn("In [1]", process.stdout.readline())
+        self.assertIn(f"relay --ticket {ticket}` once for each", process.stdout.readline())
+        self.assertEqual(ticket.stat().st_mode & 0o777, 0o600)
+        agents = [host.start(*launchers.torchrun(self.hosts, 2, number), "--no-python", LOCKSTEP, "relay", "--ticket",
+                             ticket, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                  for number, host in enumerate(self.hosts)]
+        output, _ = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 5, output)
+        self.assertIn("0   = ('node1', 0)\n1   = ('node1', 1)\n2   = ('node2', 2)\n3   = ('node2', 3)\n", output)
+        self.assertIn("rank 3: exit in cell", output)
+        for each in agents:
+            said, _ = each.communicate(timeout=LIMIT_S)
+            self.assertEqual(each.returncode, 0, said)
+        self.assertFalse(ticket.exists())
+        self.assert_nothing_is_left()
 
     def test_an_allocation_of_slurm(self):
         if missing := launchers.missing(self.hosts, *launchers.Slurm.programs):
