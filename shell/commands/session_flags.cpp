@@ -129,7 +129,8 @@ void choose_hosts(SessionOptions& options) {
     if (place && !place->is_task) options.hosts = "slurm:" + place->job;
   }
   if (!options.hosts.empty() && (!options.ticket.empty() || !options.launch.empty()))
-    throw UsageError("--hosts starts the ranks through ssh, --ticket and --launch through a launcher: give one of them");
+    throw UsageError(
+        "--hosts starts the ranks through ssh, --ticket and --launch through a launcher: give one of them");
   if (!options.is_here() && options.remote_program.empty()) options.remote_program = find_program("lockstep");
 }
 

@@ -36,17 +36,18 @@ RemoteRanks::RemoteRanks(EventLoop& loop, const std::string& host, Descriptor so
       local_size_(local_size) {}
 
 RemoteHost::Listener RemoteRanks::host_listener() {
-  return {.seen =
-              [this](const JobMember& rank) {
-                seen_[rank.facts.pid] = rank;
-                if (members_changed) members_changed();
-              },
-          .ended = [this](const JobMember& rank, const SeenEnd&, const inspect::Remains&) { seen_.erase(rank.facts.pid); },
-          .faults = [](const std::string&, int) {},
-          .report = [](const std::string&, const std::vector<SeenEnd>&) {},
-          .changed = [this](const RemoteHost&) { host_changed(); },
-          .session = [this](FromRelay&& message,
-                            std::vector<std::string> frames) { take(std::move(message), std::move(frames)); }};
+  return {
+      .seen =
+          [this](const JobMember& rank) {
+            seen_[rank.facts.pid] = rank;
+            if (members_changed) members_changed();
+          },
+      .ended = [this](const JobMember& rank, const SeenEnd&, const inspect::Remains&) { seen_.erase(rank.facts.pid); },
+      .faults = [](const std::string&, int) {},
+      .report = [](const std::string&, const std::vector<SeenEnd>&) {},
+      .changed = [this](const RemoteHost&) { host_changed(); },
+      .session = [this](FromRelay&& message,
+                        std::vector<std::string> frames) { take(std::move(message), std::move(frames)); }};
 }
 
 void RemoteRanks::start(const StartRanks& order, Listener listener) {

@@ -31,7 +31,8 @@ constexpr seconds kSayEvery{2};
 /// Homes are what the machines of a cluster share.
 std::string shared_path() {
   const char* const home = std::getenv("HOME");
-  if (!home || *home != '/') throw StartError("HOME names no folder for the ticket: give one that all hosts see (--ticket)");
+  if (!home || *home != '/')
+    throw StartError("HOME names no folder for the ticket: give one that all hosts see (--ticket)");
   return fmt::format("{}/.lockstep-ticket-{}", home, random_key().substr(0, 16));
 }
 
@@ -93,9 +94,10 @@ class Gathering {
 
   RankPlaces places(const bool& interrupted) {
     if (!ticket_->launcher)
-      says_(fmt::format("waiting for the ranks: start `{} relay --ticket {}` once for each, by mpirun, srun or torchrun "
-                        "--no-python; Ctrl-C ends the wait",
-                        find_program("lockstep"), ticket_->path));
+      says_(
+          fmt::format("waiting for the ranks: start `{} relay --ticket {}` once for each, by mpirun, srun or torchrun "
+                      "--no-python; Ctrl-C ends the wait",
+                      find_program("lockstep"), ticket_->path));
     loop_.run_until([&] { return is_complete() || !problem_.empty() || interrupted; },
                     EventLoop::Clock::now() + kComeLimit);
     if (ticket_->launcher) loop_.forget(ticket_->launcher->pidfd());
@@ -113,8 +115,8 @@ class Gathering {
   void start_launcher(const SessionOptions& options) {
     Launch launch;
     launch.program = "sh";
-    launch.arguments = {"-c", "exec " + options.launch + " \"$@\"", "sh", options.remote_program,
-                        "relay", "--ticket", ticket_->path};
+    launch.arguments = {
+        "-c", "exec " + options.launch + " \"$@\"", "sh", options.remote_program, "relay", "--ticket", ticket_->path};
     ticket_->launcher = std::make_unique<Child>(launch);
     loop_.watch(ticket_->launcher->pidfd(), [this, command = options.launch] {
       const auto end = ticket_->launcher->ended();
@@ -133,7 +135,8 @@ class Gathering {
       problem_ = "its launcher does not say how many ranks there are: say it with -n";
     else if (numbers.world_size != 0 && numbers.world_size != size_)
       problem_ = fmt::format("-n {}: the launcher starts {} processes", size_, numbers.world_size);
-    if (!problem_.empty() || numbers.rank >= size_ || places_.contains(numbers.rank)) return;  // it ends with its socket
+    if (!problem_.empty() || numbers.rank >= size_ || places_.contains(numbers.rank))
+      return;  // it ends with its socket
     const std::string host = numbers.host.empty() ? peer.address : numbers.host;
     places_[numbers.rank] = std::make_unique<RemoteRanks>(loop_, host, std::move(socket), hub_, numbers.local_rank,
                                                           numbers.local_size, ticket_);
@@ -157,7 +160,8 @@ class Gathering {
     for (const auto& [rank, place] : places_) here.insert(rank);
     const RankSet missing = RankSet::all(size_) - here;
     if (missing.empty()) return "";
-    return fmt::format("{}; {} {} missing", here.empty() ? "" : fmt::format("; {} {} come", here.words(), here.size() == 1 ? "has" : "have"),
+    return fmt::format("{}; {} {} missing",
+                       here.empty() ? "" : fmt::format("; {} {} come", here.words(), here.size() == 1 ? "has" : "have"),
                        missing.words(), missing.size() == 1 ? "is" : "are");
   }
 
@@ -173,8 +177,8 @@ class Gathering {
 
 }  // namespace
 
-RankPlaces places_by_ticket(EventLoop& loop, const SessionOptions& options, const std::string& hub, const bool& interrupted,
-                            const std::function<void(const std::string&)>& says) {
+RankPlaces places_by_ticket(EventLoop& loop, const SessionOptions& options, const std::string& hub,
+                            const bool& interrupted, const std::function<void(const std::string&)>& says) {
   return Gathering(loop, options, hub, says).places(interrupted);
 }
 

@@ -14,7 +14,7 @@ namespace lockstep::shell {
 /// as many as -n says, or else the launcher of the first; 10 minutes at most. `says` is told who has come. Places have the
 /// numbers that the launcher gives its processes. Throws StartError that names the ranks which have not come.
 /// `interrupted` ends the wait.
-RankPlaces places_by_ticket(EventLoop& loop, const SessionOptions& options, const std::string& hub, const bool& interrupted,
-                            const std::function<void(const std::string&)>& says);
+RankPlaces places_by_ticket(EventLoop& loop, const SessionOptions& options, const std::string& hub,
+                            const bool& interrupted, const std::function<void(const std::string&)>& says);
 
 }  // namespace lockstep::shell

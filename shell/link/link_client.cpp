@@ -105,13 +105,11 @@ void LinkClient::Caller::run() {
   try {
     connect();
     tick();
-    loop_.run_until(
-        [this] { return stream_.is_over() || gives_up_ || (leave_.is_set() && stream_.has_sent_all()); });
+    loop_.run_until([this] { return stream_.is_over() || gives_up_ || (leave_.is_set() && stream_.has_sent_all()); });
     if (is_connected_ && !stream_.is_over())  // the session need not wait for it
-      send_link_message(*socket_, {.kind = LinkKind::refusal,
-                                   .offset = 0,
-                                   .received = 0,
-                                   .body = json_body(LinkRefusal{"has ended"})});
+      send_link_message(
+          *socket_,
+          {.kind = LinkKind::refusal, .offset = 0, .received = 0, .body = json_body(LinkRefusal{"has ended"})});
   } catch (const std::exception& error) {
     end(error.what());
   }

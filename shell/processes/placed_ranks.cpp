@@ -148,7 +148,8 @@ std::string PlacedRanks::places_text() const {
     const std::string name = places_[place]->host() + " by " + interfaces_.at(place);
     auto host = std::ranges::find(hosts, name, &std::pair<std::string, RankSet>::first);
     if (host == hosts.end()) host = hosts.insert(hosts.end(), {name, {}});
-    for (int rank = first_of(place); rank < first_of(place) + places_[place]->count(); ++rank) host->second.insert(rank);
+    for (int rank = first_of(place); rank < first_of(place) + places_[place]->count(); ++rank)
+      host->second.insert(rank);
   }
   std::string text;
   for (const auto& [name, ranks] : hosts) text += ranks.words() + " are on " + name + "\n";

@@ -105,8 +105,9 @@ inline int count_of(const RankPlaces& places) {
   return count;
 }
 
-LOCKSTEP_MESSAGE("start_ranks", StartRanks, first, count, world_size, local_first, local_size, node, nodes, identities, store_key, store,
-                 backend, share_gpu, all_gpus_visible, check_collectives, arguments, directory, python)
+LOCKSTEP_MESSAGE("start_ranks", StartRanks, first, count, world_size, local_first, local_size, node, nodes, identities,
+                 store_key, store, backend, share_gpu, all_gpus_visible, check_collectives, arguments, directory,
+                 python)
 LOCKSTEP_MESSAGE("started", RanksStarted, store, backend, pids, start_times, devices, folder, interpreter, interface)
 
 }  // namespace lockstep::shell

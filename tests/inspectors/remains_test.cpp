@@ -750,7 +750,7 @@ TEST(JobFiles, AFileThatIsTooLargeForAThreadsShareIsReadAlone) {
 TEST(JobFiles, SmallFilesThatStandForMuchAreNamed) {
   const Folder job;
   const std::string lists = job.write("lists", "\x80\x02" + std::string(100'000, ']'));
-  const std::string other = job.write("others/weights.pkl", "\x80\x02" + std::string(100'000, ']'));
+  job.write("others/weights.pkl", "\x80\x02" + std::string(100'000, ']'));
   const Remains remains = read_remains({lists, job.str() + "/others"}, ReadingLimit(size_t{1} << 20));
   EXPECT_THAT(remains.unread, ElementsAre(HasSubstr("lists: its values take more memory than is given")));
   const std::string pipe = job.str() + "/pipe";

@@ -35,8 +35,10 @@ class Probe {
                      [](const LinkPeer& peer, std::chrono::milliseconds silence) {
                        print_line(fmt::format("link of {} {}", peer.ticket, silence > 0ms ? "is silent" : "answers"));
                      },
-                 .lost = [](const LinkPeer& peer,
-                            const std::string& why) { print_line(fmt::format("link of {} is lost: {}", peer.ticket, why)); },
+                 .lost =
+                     [](const LinkPeer& peer, const std::string& why) {
+                       print_line(fmt::format("link of {} is lost: {}", peer.ticket, why));
+                     },
                  .refused = print_line}) {
     write_ticket(ticket, server_.admit("node1"));
     print_line("listening");
@@ -57,25 +59,26 @@ class Probe {
   void came(const LinkPeer& peer, Descriptor end) {
     const std::string name = peer.about.value("host", "");
     print_line(fmt::format("{} came from {}", name, peer.address));
-    host_ = RemoteHost::start(loop_, name, std::move(end), "",
-                              {.seen =
-                                   [this](const JobMember& rank) {
-                                     if (ranks_.emplace(rank.facts.rank, rank).second)
-                                       print_line(fmt::format("rank {} is there", rank.facts.rank));
-                                     else
-                                       print_line(fmt::format("rank {} came twice", rank.facts.rank));
-                                   },
-                               .ended =
-                                   [this](const JobMember& rank, const SeenEnd&, const inspect::Remains&) {
-                                     ranks_.erase(rank.facts.rank);
-                                     print_line(fmt::format("rank {} has ended", rank.facts.rank));
-                                   },
-                               .faults = [](const std::string&, int) {},
-                               .report = [](const std::string&, const std::vector<SeenEnd>&) {},
-                               .changed =
-                                   [](const RemoteHost& host) {
-                                     print_line(fmt::format("{} {}", host.name(), host.answers() ? "answers" : host.absence()));
-                                   }});
+    host_ = RemoteHost::start(
+        loop_, name, std::move(end), "",
+        {.seen =
+             [this](const JobMember& rank) {
+               if (ranks_.emplace(rank.facts.rank, rank).second)
+                 print_line(fmt::format("rank {} is there", rank.facts.rank));
+               else
+                 print_line(fmt::format("rank {} came twice", rank.facts.rank));
+             },
+         .ended =
+             [this](const JobMember& rank, const SeenEnd&, const inspect::Remains&) {
+               ranks_.erase(rank.facts.rank);
+               print_line(fmt::format("rank {} has ended", rank.facts.rank));
+             },
+         .faults = [](const std::string&, int) {},
+         .report = [](const std::string&, const std::vector<SeenEnd>&) {},
+         .changed =
+             [](const RemoteHost& host) {
+               print_line(fmt::format("{} {}", host.name(), host.answers() ? "answers" : host.absence()));
+             }});
   }
 
   void ask() {
@@ -83,7 +86,8 @@ class Probe {
     for (const auto& [number, rank] : ranks_) all.push_back(rank);
     const int64_t question = host_->send(all, {{"request", kLogRequest}}, 10s);
     int count = 0;
-    for (const auto& [number, answer] : host_->receive(question, EventLoop::Clock::now() + 60s)) count += answer.error.empty();
+    for (const auto& [number, answer] : host_->receive(question, EventLoop::Clock::now() + 60s))
+      count += answer.error.empty();
     print_line(fmt::format("{} of {} ranks answer", count, all.size()));
   }
 

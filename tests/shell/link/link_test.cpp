@@ -158,8 +158,7 @@ class LinkTest : public ::testing::Test {
                 [this](const LinkPeer&, std::chrono::milliseconds silence) {
                   silences_.push_back(silence > 0ms ? "silent" : "answers");
                 },
-            .lost = [this](const LinkPeer& peer,
-                           const std::string& why) { lost_.push_back(peer.ticket + ": " + why); },
+            .lost = [this](const LinkPeer& peer, const std::string& why) { lost_.push_back(peer.ticket + ": " + why); },
             .refused = [this](const std::string& what) { refused_.push_back(what); }},
         limits);
     ticket_ = server_->admit("node1");
@@ -415,9 +414,8 @@ TEST_F(LinkTest, KeepsOutWhoHasNoKey) {
   const Descriptor there = good->take_descriptor(), here = next_end();
   const auto told_of = [&](const std::string& address) {
     wait_for([&] {
-      return std::ranges::any_of(refused_, [&](const std::string& each) {
-        return each.find("from " + address + " ") != each.npos;
-      });
+      return std::ranges::any_of(
+          refused_, [&](const std::string& each) { return each.find("from " + address + " ") != each.npos; });
     });
   };
   // Bytes that are no ZeroMQ's, a greeting of ZeroMQ that breaks off, and one of its first version.
@@ -506,8 +504,7 @@ TEST_F(LinkTest, ManyStrangersDoNotKeepOthersOut) {
 }
 
 TEST_F(LinkTest, ListensOnOneAddress) {
-  for (const char* all : {"*", "0.0.0.0", "::", ""})
-    EXPECT_THROW(LinkServer(loop_, all, 0, {}), UsageError) << all;
+  for (const char* all : {"*", "0.0.0.0", "::", ""}) EXPECT_THROW(LinkServer(loop_, all, 0, {}), UsageError) << all;
   EXPECT_THROW(LinkServer(loop_, "192.0.2.1", 0, {}), StartError);
   listen();
   EXPECT_THROW(LinkServer(loop_, "127.0.0.1", server_->port(), {}), StartError);
