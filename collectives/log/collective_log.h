@@ -156,6 +156,7 @@ class CollectiveLogReader {
   std::vector<LoggedGroup> groups() const;
   /// Returns where this rank has the code of a cell, or 0 where it has not loaded it.
   uint64_t code_address(int64_t cell, uint64_t offset) const;
+  const LogMapping& mapping() const { return *mapping_; }
   uint64_t entries() const { return mapping_->header().next_entry.load(std::memory_order_acquire); }  // ever begun
 
  private:

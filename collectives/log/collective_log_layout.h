@@ -38,7 +38,7 @@ struct Header {
   uint32_t header_bytes, group_bytes, signature_bytes, entry_bytes, code_range_bytes;
   uint32_t group_capacity, signature_capacity, entry_capacity, word_capacity, code_range_capacity;
   int32_t rank, world_size;
-  int32_t reserved;
+  Atomic<uint32_t> compares;  // 1: ranks compare their calls
   int64_t pid;
   uint64_t process_start;  // field 22 of /proc/PID/stat: a later process with the same pid has another
   int64_t realtime_minus_monotonic;  // ns, at start

@@ -45,7 +45,9 @@ WatchedGroup::WatchedGroup(Identity identity, std::shared_ptr<CollectiveLog> log
       slot_(log_->add_group(identity_.name, identity_.ranks, identity_.group_rank, 0)),
       message_(fmt::format("group {} is not connected yet. {}", identity_.name, identity_.advice)),
       device_works_(std::make_shared<DeviceWorks>(
-          [this](const DeviceOperation& operation, DeviceEnd end) { device_ended(operation, end); })) {}
+          [this](const DeviceOperation& operation, DeviceEnd end) { device_ended(operation, end); })) {
+  if (check_) log_->mapping().header().compares = 1;
+}
 
 WatchedGroup::~WatchedGroup() {
   device_works_->close();

@@ -49,6 +49,8 @@ struct EvidenceCall {
   std::string backend;  // "nccl"
   std::string
       variant;  // of a collective, what else is alike on all ranks: "root 1", "SUM"; empty if unknown or nothing
+  /// Of what has to be alike on all ranks; 0: unknown, or ranks do not compare their calls.
+  uint64_t signature = 0;
   bool point_to_point = false;
   int peer = -1;  // of a message: rank within the group, -1 if unknown
   EvidenceState state = EvidenceState::scheduled;

@@ -183,15 +183,22 @@ class Collectives {
 
   /// Finds ranks that have called different things under one number.
   bool find_mismatch(const EvidenceRow& row, const RankSet& waiting) {
-    using Shape = std::tuple<std::string, std::string, std::string, std::string>;  // operation, dtype, sizes, variant
-    const bool has_variants =
-        std::ranges::none_of(row.calls, [](const auto& each) { return each.second->variant.empty(); });
+    // operation, dtype, sizes, variant, signature
+    using Shape = std::tuple<std::string, std::string, std::string, std::string, uint64_t>;
+    const auto none = [&](auto is) {
+      return std::ranges::none_of(row.calls, [&](const auto& each) { return is(*each.second); });
+    };
+    const bool has_variants = none([](const EvidenceCall& each) { return each.variant.empty(); });
+    // Ranks of one machine compare signatures before data moves, and who judges compares those of several.
+    const bool is_signed = none([](const EvidenceCall& each) { return each.signature == 0; });
+    const uint64_t signature = row.calls.begin()->second->signature;
+    if (is_signed && none([&](const EvidenceCall& each) { return each.signature != signature; })) return false;
     std::map<Shape, RankSet> called;
     for (const auto& [rank, call] : row.calls) {
       const FindingOp op = op_of(*call);
-      const bool compared = has_equal_inputs(call->op);
+      const bool compared = is_signed || has_equal_inputs(call->op);
       called[{op.name, compared ? op.dtype : "", compared ? fmt::format("{}", fmt::join(op.shape, ", ")) : "",
-              has_variants ? call->variant : ""}]
+              has_variants ? call->variant : "", is_signed ? call->signature : 0}]
           .insert(rank);
     }
     if (called.size() < 2) return false;
@@ -203,7 +210,7 @@ class Collectives {
     const bool one_dtype = same([](const Shape& each) { return std::get<1>(each); });
     const bool one_size = same([](const Shape& each) { return std::get<2>(each); });
     // A collective that every rank has finished was one to its transport, although the recorder's inputs differ.
-    if (one_op && waiting.empty()) return false;
+    if (one_op && waiting.empty() && !is_signed) return false;
     RankSet callers;
     for (const auto& [rank, call] : row.calls) callers.insert(rank);
     const Majority majority = majority_of(callers, called);
@@ -227,9 +234,14 @@ class Collectives {
         fmt::format("#{} of {} is not the same collective on all ranks: {}", row.seq, group_words(first), calls);
     // The ranks have said it themselves, with what they know of the order of the calls.
     const std::string number = fmt::format("as #{} of group {}", row.seq, row.group);
-    bool compared = false;
+    const auto names_all = [&](const std::string& message) {  // it knows ranks of its machine only
+      return std::ranges::all_of(
+          called, [&](const auto& each) { return message.find(each.second.words()) != std::string::npos; });
+    };
+    bool compared = is_signed;
+    if (is_signed) finding.inspector = kComparison;
     for (const RankError& each : job_.remains.errors) {
-      if (!is_mismatch(each) || !names_call(each.message, number)) continue;
+      if (!is_mismatch(each) || !names_call(each.message, number) || !names_all(each.message)) continue;
       finding.message = each.message;
       finding.inspector = kComparison;
       compared = true;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -150,6 +151,26 @@ std::optional<SlurmPlace> slurm_place() {
         number(variable("SLURM_STEP_NUM_TASKS")).value_or(1) > number(variable("SLURM_STEP_NUM_NODES")).value_or(1);
   }
   return place;
+}
+
+std::string slurm_end() {
+  const std::string job = variable("SLURM_JOB_ID");
+  if (job.empty()) return {};
+  std::map<std::string, std::string> facts;
+  try {
+    for (const std::string& line : lines_of("scontrol", {"-o", "show", "job", job})) {
+      std::istringstream words(line);
+      for (std::string word; words >> word;)
+        if (const size_t at = word.find('='); at != std::string::npos) facts[word.substr(0, at)] = word.substr(at + 1);
+    }
+  } catch (const StartError&) {
+    return {};
+  }
+  const std::string preempted = facts["PreemptTime"], state = facts["JobState"];
+  if (!preempted.empty() && preempted != "None") return fmt::format("Slurm preempts job {}", job);
+  if (state.empty() || state == "RUNNING") return {};
+  return fmt::format("Slurm ends job {}, which has run for {} and may for {}: its limit is over, or it was cancelled",
+                     job, facts["RunTime"], facts["TimeLimit"]);
 }
 
 }  // namespace lockstep::shell

@@ -44,6 +44,10 @@ struct SlurmPlace {
 /// Returns nothing outside of Slurm, and in a job of one machine.
 std::optional<SlurmPlace> slurm_place();
 
+/// Says that Slurm ends the job in which this process runs, and for what: "preempts job 17"; empty where it does not, or
+/// does not answer.
+std::string slurm_end();
+
 /// The name of this machine; empty where it has none.
 std::string this_host();
 

@@ -42,8 +42,10 @@ class RankProxy {
   virtual void to_local_time(inspect::Evidence& evidence) const = 0;
 };
 
-/// A request that a rank's proxy answers from the rank's files: {"logs": [Evidence]}, its collective log if it has one.
+/// Requests that a rank's proxy answers from the rank's collective log, if it has one: {"logs": [Evidence]}, and
+/// {"digests": [dist::CallDigests]}.
 inline constexpr const char* kLogRequest = "log";
+inline constexpr const char* kDigestsRequest = "digests";
 
 /// Sends `request` ({"request": "status", …}) to all `ranks` at once and waits for their answers, at most `limit` for
 /// all of them. Returns them by rank. Ranks that are dead are not asked. No exceptions for what ranks do.

@@ -33,7 +33,8 @@ EvidenceState state_of(const dist::CollectiveRecord& record) {
   return record.on_device && record.started_ns == 0 ? EvidenceState::scheduled : EvidenceState::started;
 }
 
-EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, int64_t to_realtime) {
+EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, int64_t to_realtime,
+                     uint64_t signature) {
   const inspect::EvidenceGroup* group = log.group(record.group);
   EvidenceCall call{.group = record.group,
                     .group_description = group ? group->description : "",
@@ -41,6 +42,7 @@ EvidenceCall call_of(const dist::CollectiveRecord& record, const Evidence& log, 
                     .record = static_cast<int64_t>(record.entry),
                     .op = record.op,
                     .backend = "lockstep",
+                    .signature = signature,
                     .point_to_point = record.point_to_point,
                     .state = state_of(record),
                     .created_ns = record.entered_ns + to_realtime};
@@ -91,38 +93,51 @@ std::vector<inspect::GroupTimes> times_of(const std::vector<const Evidence*>& ev
   return result;
 }
 
-}  // namespace
-
-std::optional<Evidence> read_rank_log(const std::string& folder, int rank, int64_t pid) {
+/// Nothing where there is no log of that process, or it is not complete, or of another version of Lockstep.
+std::optional<dist::CollectiveLogReader> open_log(const std::string& folder, int rank, int64_t pid) {
   const std::string path = protocol::rank_log(folder, rank);
   if (::access(path.c_str(), R_OK) != 0) return std::nullopt;
   try {
-    const dist::CollectiveLogReader log(path);
-    if (pid != 0 && log.pid() != pid) return std::nullopt;  // of an earlier attempt
-    Evidence evidence{.source = EvidenceSource::collective_log, .origin = path, .rank = rank};
-    for (const dist::LoggedGroup& group : log.groups()) {
-      if (!group.member) continue;
-      evidence.groups.push_back({.name = group.name,
-                                 .description = description_of(group, log.world_size()),
-                                 .size = static_cast<int>(group.ranks.size()),
-                                 .ranks = group.ranks,
-                                 .members = {}});
-    }
-    const auto records = log.last(kRecords);
-    // Groups that the program has destroyed have no members any more.
-    for (const dist::CollectiveRecord& each : records)
-      if (!evidence.group(each.group))
-        evidence.groups.push_back({.name = each.group,
-                                   .description = is_default(each.group) ? inspect::kDefaultGroup : "",
-                                   .ranks = {},
-                                   .members = {}});
-    for (const dist::CollectiveRecord& each : records)
-      evidence.calls.push_back(call_of(each, evidence, log.realtime_minus_monotonic()));
-    drop_destroyed_groups(evidence);
-    return evidence;
-  } catch (const dist::Error&) {  // not complete, or of another version of Lockstep
+    std::optional<dist::CollectiveLogReader> log(std::in_place, path);
+    if (pid != 0 && log->pid() != pid) log.reset();  // of an earlier attempt
+    return log;
+  } catch (const dist::Error&) {
     return std::nullopt;
   }
+}
+
+}  // namespace
+
+std::optional<Evidence> read_rank_log(const std::string& folder, int rank, int64_t pid) {
+  const auto log = open_log(folder, rank, pid);
+  if (!log) return std::nullopt;
+  Evidence evidence{.source = EvidenceSource::collective_log, .origin = protocol::rank_log(folder, rank), .rank = rank};
+  for (const dist::LoggedGroup& group : log->groups()) {
+    if (!group.member) continue;
+    evidence.groups.push_back({.name = group.name,
+                               .description = description_of(group, log->world_size()),
+                               .size = static_cast<int>(group.ranks.size()),
+                               .ranks = group.ranks,
+                               .members = {}});
+  }
+  const auto records = log->last(kRecords);
+  // Groups that the program has destroyed have no members any more.
+  for (const dist::CollectiveRecord& each : records)
+    if (!evidence.group(each.group))
+      evidence.groups.push_back({.name = each.group,
+                                 .description = is_default(each.group) ? inspect::kDefaultGroup : "",
+                                 .ranks = {},
+                                 .members = {}});
+  for (const dist::CollectiveRecord& each : records)
+    evidence.calls.push_back(
+        call_of(each, evidence, log->realtime_minus_monotonic(), dist::signature_of(*log, each.entry)));
+  drop_destroyed_groups(evidence);
+  return evidence;
+}
+
+std::vector<dist::CallDigests> read_call_digests(const std::string& folder, int rank, int64_t pid) {
+  const auto log = open_log(folder, rank, pid);
+  return log ? dist::call_digests(*log) : std::vector<dist::CallDigests>();
 }
 
 void add_rank_log(Evidence log, inspect::Remains& remains) {

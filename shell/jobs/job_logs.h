@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/log/call_digests.h"
 #include "inspectors/remains/remains.h"
 #include "protocol/finding.h"
 
@@ -14,6 +15,9 @@ namespace lockstep::shell {
 /// Reads the log of a rank, which may be stuck or dead, from the job's folder. `pid` is the rank's process; 0: any.
 /// Returns nothing where there is no log of that process.
 std::optional<inspect::Evidence> read_rank_log(const std::string& folder, int rank, int64_t pid);
+
+/// Returns digests of what the rank of such a log has called; none where there is no log of that process.
+std::vector<dist::CallDigests> read_call_digests(const std::string& folder, int rank, int64_t pid);
 
 /// Adds it in place of what the Flight Recorder of the rank says about the same groups.
 void add_rank_log(inspect::Evidence log, inspect::Remains& remains);

@@ -49,6 +49,14 @@ void add_package(std::map<std::string, std::string>& environment) {
   environment["LOCKSTEP_PACKAGE"] = folder.string();
 }
 
+/// Daemons of Ray, which have not got these variables, start actors and tasks: the driver tells Ray of them. One that
+/// `ray job submit` has started has a configuration already.
+void add_to_ray(std::map<std::string, std::string>& environment) {
+  constexpr const char* kConfiguration = "RAY_JOB_CONFIG_JSON_ENV_VAR";
+  if (std::getenv(kConfiguration)) return;
+  environment[kConfiguration] = json({{"runtime_env", {{"env_vars", environment}}}}).dump();
+}
+
 constexpr const char* kWhoIsWatched =
     "Watched are processes whose Python has the wheel of lockstep, or the torch that this lockstep was built for, once "
     "they import torch with RANK and WORLD_SIZE set, or call init_process_group; and programs that are linked with "
@@ -95,6 +103,7 @@ int JobRun::run() {
   const bool has_terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
   if (!has_terminal && options_.hang_timeout_s > 0 && !std::getenv("LOCKSTEP_BREAKPOINT_TIMEOUT"))
     environment["LOCKSTEP_BREAKPOINT_TIMEOUT"] = fmt::format("{:g}", options_.hang_timeout_s);  // nobody may come
+  add_to_ray(environment);
 
   new_ranks_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   if (!new_ranks_ || ::inotify_add_watch(new_ranks_.get(), folder_->path().c_str(), IN_MOVED_TO) < 0)
@@ -268,6 +277,7 @@ void JobRun::look_at_progress() {
     progressed_at_ = EventLoop::Clock::now();
     return;
   }
+  if (!failed_ && find_differing_calls()) return;
   bool has_changed = false;
   for (const auto& [rank, answer] : ask_ranks(running(), {{"request", "status"}}, kStatusLimit)) {
     if (!answer.error.empty()) continue;
@@ -316,17 +326,25 @@ void JobRun::on_stall(double seconds) {
   if (out_of_time && std::ranges::none_of(findings, inspect::is_fault)) {
     RankSet ranks;
     for (const auto& [process, each] : watched_) ranks.insert(each.facts.rank);
-    auto finding = stall_without_collective(remains, ranks, seconds);
+    RankSet absent = RankSet::all(world_size_);
+    for (const auto& [rank, host] : host_of_) absent.erase(rank);
+    auto finding = stall_without_collective(remains, ranks, seconds, absent);
     if (!finding) return;
     std::erase_if(findings, [](const Finding& each) { return each.verdict == Verdict::ok; });
     findings.push_back(std::move(*finding));
   }
-  verdict_ = std::move(findings);
-  exit_code_ = exit_code_of_stall(verdict_);
+  const int exit_code = exit_code_of_stall(findings);
+  end_with(std::move(findings), exit_code,
+           fmt::format("the job has made no progress for {:.1f} s; ending it", seconds));
+}
+
+void JobRun::end_with(std::vector<Finding> verdict, int exit_code, const std::string& message) {
+  verdict_ = std::move(verdict);
+  exit_code_ = exit_code;
   ending_ = true;
   say_verdict(/*ends=*/true);
   launcher_->signal(SIGTERM);
-  write_message(fmt::format("the job has made no progress for {:.1f} s; ending it", seconds));
+  write_message(message);
 }
 
 std::vector<JobMember> JobRun::running() const {
@@ -410,6 +428,7 @@ void JobRun::conclude(const ProcessEnd& end) {
     if (exit_code_ == 0 && failed) exit_code_ = kExitFailed;
     return;
   }
+  if (failed) look_for_end_by_slurm();
   report(verdict_);  // after what the launcher writes at its end
   if (exit_code_ == 0 && interrupted_ != 0 && !failed_before_interrupt_) {
     exit_code_ = kExitInterrupted;
@@ -427,7 +446,7 @@ void JobRun::conclude(const ProcessEnd& end) {
     }
   }
   report_last_output();
-  if (exit_code_ == 0) report_straggler();
+  if (exit_code_ == 0) report_by_logs();
   const auto has_found = [this](const auto& each) { return faults_elsewhere_.contains(each.second); };
   if (exit_code_ == 0 && (findings_->faults_of_inspectors() > 0 || std::ranges::any_of(folders_elsewhere_, has_found)))
     exit_code_ = kExitFailed;
@@ -441,11 +460,16 @@ void JobRun::report_last_output() const {
   std::fputs(output_tail_->text(ranks).c_str(), stderr);
 }
 
-void JobRun::report_straggler() {
+void JobRun::report_by_logs() {
   inspect::Remains remains;
   for (const auto& [rank, each] : ends_) {
     if (!left_.contains(rank)) add_left_dumps(folder_->path(), rank, world_size_, remains);
     add_left_log(rank, each, remains);
+  }
+  if (std::vector<Finding> findings = differing_calls_of(remains); !findings.empty()) {
+    report(findings);
+    exit_code_ = kExitFailed;
+    return;
   }
   if (auto finding = straggler_of_job(remains.evidence)) report({*finding});
 }

@@ -81,6 +81,11 @@ class JobRun {
   void plan_next_look();
   void say_that_nothing_is_watched() const;
   void on_stall(double seconds);
+  /// Ends the job where ranks of several machines have called different collectives. Those of one machine compare their
+  /// calls themselves.
+  bool find_differing_calls();
+  /// Asks the launcher to end the job, which has come to this verdict.
+  void end_with(std::vector<Finding> verdict, int exit_code, const std::string& message);
   /// Returns ranks that have not said that they end.
   std::vector<JobMember> running() const;
   /// Returns last_picture_ and how ranks ended.
@@ -88,6 +93,8 @@ class JobRun {
   void add_left_log(int rank, const SeenEnd& end, inspect::Remains& remains) const;
   /// Judges, and says where ranks run if the job has several machines.
   std::vector<Finding> judge(const inspect::Remains& remains) const;
+  /// Judges, and keeps what says that ranks have called different collectives, by their logs.
+  std::vector<Finding> differing_calls_of(const inspect::Remains& remains) const;
   /// Adds machines that do not answer.
   void add_lost_hosts(std::vector<Finding>& findings) const;
   /// Whether a `lockstep run` on another machine judges the job, which has a relay here.
@@ -105,14 +112,17 @@ class JobRun {
   void report(const std::vector<Finding>& findings) const;
   void conclude(const ProcessEnd& end);
   void report_last_output() const;
-  /// Reports for a job that has succeeded the rank that the others waited for, if there is one.
-  void report_straggler();
+  /// Reports for a job that has succeeded what the logs of its ranks say: calls that differ, which fail the job, or the
+  /// rank that the others waited for.
+  void report_by_logs();
   /// Takes ends that only the launcher of a machine knows; and those that it has brought about are no failures.
   void take_launcher_report(const std::string& folder, const std::vector<SeenEnd>& failures);
   /// The launcher may be a rank itself: its parent, which this process is, takes its wait status. A judge elsewhere is
   /// told of it as by a launcher.
   void take_end_of_launcher(const ProcessEnd& end);
   bool has_failure() const;
+  /// Takes the end of a job that Slurm cancels or preempts as an interrupt: its ranks' ends by SIGTERM are no failures.
+  void look_for_end_by_slurm();
   bool is_anyone_waiting() const;
 
   const JobOptions options_;

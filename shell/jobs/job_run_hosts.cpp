@@ -6,8 +6,14 @@
 #include <filesystem>
 #include <iterator>
 
+#include "collectives/log/call_digests.h"
 #include "inspectors/findings/about.h"
 #include "inspectors/remains/judge.h"
+#include "inspectors/remains/verdicts.h"
+#include "shell/events/exit_code.h"
+#include "shell/jobs/agent_client.h"
+#include "shell/jobs/job_logs.h"
+#include "shell/jobs/job_picture.h"
 #include "shell/jobs/job_run.h"
 #include "shell/jobs/stall.h"
 #include "shell/text/text_output.h"
@@ -17,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::milliseconds kRelaysLimit = 15s, kJudgeLimit = 15s, kVerdictLimit = 60s;
+constexpr std::chrono::milliseconds kRelaysLimit = 15s, kJudgeLimit = 15s, kVerdictLimit = 60s, kDigestsLimit = 2s;
 constexpr size_t kMostHosts = 6;  // that a message names
 
 /// Adds to each finding on which machines its ranks are, where the job has several.
@@ -120,6 +126,47 @@ std::vector<Finding> JobRun::judge(const inspect::Remains& remains) const {
   return findings;
 }
 
+std::vector<Finding> JobRun::differing_calls_of(const inspect::Remains& remains) const {
+  std::vector<Finding> findings = judge(remains);
+  std::erase_if(findings, [](const Finding& each) { return each.inspector != inspect::judging::kComparison; });
+  return findings;
+}
+
+bool JobRun::find_differing_calls() {
+  const std::vector<JobMember> ranks = running();
+  std::map<int, std::vector<dist::CallDigests>> digests;
+  std::vector<JobMember> elsewhere;
+  for (const JobMember& each : ranks)
+    if (const auto host = std::dynamic_pointer_cast<RemoteHost>(each.proxy); host && host->answers())
+      elsewhere.push_back(each);
+  if (elsewhere.empty()) return false;
+  for (const auto& [rank, answer] : ask_ranks(elsewhere, {{"request", kDigestsRequest}}, kDigestsLimit))
+    if (answer.error.empty()) digests[rank] = answer.body.value("digests", std::vector<dist::CallDigests>());
+  for (const JobMember& each : ranks)
+    if (!each.proxy) digests[each.facts.rank] = read_call_digests(each.folder(), each.facts.rank, each.facts.pid);
+  const auto differing = dist::differing_calls(digests);
+  if (!differing) return false;
+  inspect::Remains picture = picture_of(ranks, kDigestsLimit);
+  if (signals_->has_come()) return false;
+  last_picture_ = std::move(picture);
+  std::vector<Finding> findings = differing_calls_of(with_ends());
+  if (findings.empty()) {  // the logs have gone on since
+    Finding finding =
+        inspect::About{.inspector = inspect::judging::kComparison, .object = {}, .step = {}, .ranks = {}}.finding(
+            Severity::fault, Verdict::op_mismatch);
+    for (const auto& [rank, each] : digests) finding.ranks.insert(rank);
+    finding.message =
+        fmt::format("{} of group {} are not the same collectives on all ranks",
+                    differing->first == differing->last ? fmt::format("#{}", differing->first)
+                                                        : fmt::format("#{} to #{}", differing->first, differing->last),
+                    differing->group);
+    findings.push_back(std::move(finding));
+  }
+  end_with(std::move(findings), kExitFailed,
+           "ranks on different machines have called different collectives; ending the job");
+  return true;
+}
+
 void JobRun::add_lost_hosts(std::vector<Finding>& findings) const {
   std::vector<Finding> lost;
   RankSet all;
@@ -173,6 +220,21 @@ bool JobRun::take_verdict() {
   exit_code_ = verdict->exit_code;
   if (exit_code_ != 0) write_message(fmt::format("the verdict is that of `lockstep run` on {}", verdict->host));
   return true;
+}
+
+void JobRun::look_for_end_by_slurm() {
+  // A `lockstep run` in each task of a step would say it as often.
+  if (options_.is_judged_elsewhere || (interrupted_ == 0 && ending_)) return;
+  const std::string words = slurm_end();
+  if (words.empty()) return;
+  write_message(words);
+  const auto failed_first = [](const auto& each) {
+    return each.second.is_known() && !each.second.is_clean() && !each.second.after_failure;
+  };
+  const auto was_ended = [&](const auto& each) { return failed_first(each) && each.second.wait_status == SIGTERM; };
+  if (interrupted_ != 0 || (std::ranges::any_of(ends_, failed_first) && std::ranges::none_of(ends_, was_ended))) return;
+  interrupted_ = SIGTERM;
+  failed_before_interrupt_ = false;
 }
 
 void JobRun::say_verdict(bool ends) {

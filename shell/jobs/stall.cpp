@@ -55,13 +55,16 @@ bool is_proven_stall(const std::vector<Finding>& findings) {
   });
 }
 
-std::optional<Finding> stall_without_collective(const inspect::Remains& remains, const RankSet& ranks, double seconds) {
+std::optional<Finding> stall_without_collective(const inspect::Remains& remains, const RankSet& ranks, double seconds,
+                                                const RankSet& absent) {
   RankSet known;
   for (const inspect::RankDoing& each : remains.doing) known.insert(each.rank);
   if (!(ranks - known).empty() || std::ranges::any_of(remains.doing, may_go_on)) return std::nullopt;
   Finding finding = inspect::About{.inspector = "hang", .object = {}, .step = {}, .ranks = ranks}.finding(
       Severity::fault, Verdict::hang);
   finding.message = fmt::format("no collective has begun or ended for {:.1f} s", seconds);
+  if (!absent.empty())
+    finding.message += fmt::format("; {} {} not been seen yet", absent.words(), absent.size() == 1 ? "has" : "have");
   for (const inspect::RankDoing& each : remains.doing) {
     const inspect::EvidenceFrame* frame = frame_of(each.rank, remains);
     finding.message += fmt::format("; rank {} {}{}", each.rank, each.words,

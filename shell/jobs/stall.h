@@ -21,7 +21,9 @@ std::vector<Finding> as_notes(std::vector<Finding> findings);
 bool is_proven_stall(const std::vector<Finding>& findings);
 
 /// Judges ranks of which none waits for another one in a collective, for `seconds`. Returns nothing where one computes,
-/// reads, waits for a device or a child, or has not answered: it may go on. If all wait otherwise, none will.
-std::optional<Finding> stall_without_collective(const inspect::Remains& remains, const RankSet& ranks, double seconds);
+/// reads, waits for a device or a child, or has not answered: it may go on. If all wait otherwise, none will. `absent` are
+/// ranks of the job that nobody has seen.
+std::optional<Finding> stall_without_collective(const inspect::Remains& remains, const RankSet& ranks, double seconds,
+                                                const RankSet& absent = {});
 
 }  // namespace lockstep::shell

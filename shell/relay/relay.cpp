@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -49,7 +50,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-constexpr auto kLonely = 120s;  // without a word: the judge asks every 2 s
+constexpr auto kLonely = 120s;  // without a word from the judge, which asks every 2 s; or with nobody who reads
 
 /// Returns the ranks of all jobs of this user, and of a session those in the folder `own`.
 std::vector<JobMember> all_ranks(const std::string& own) {
@@ -60,8 +61,11 @@ std::vector<JobMember> all_ranks(const std::string& own) {
   return ranks;
 }
 
-/// Returns what kLogRequest asks for.
-AgentAnswer log_of(const JobMember& rank) {
+/// Returns what kLogRequest or kDigestsRequest asks for.
+AgentAnswer by_log_of(const JobMember& rank, const std::string& request) {
+  if (request == kDigestsRequest)
+    return {.body = {{"ok", true}, {"digests", read_call_digests(rank.folder(), rank.facts.rank, rank.facts.pid)}},
+            .error = ""};
   json logs = json::array();
   if (const auto log = read_rank_log(rank.folder(), rank.facts.rank, rank.facts.pid)) logs.push_back(*log);
   return {.body = {{"ok", true}, {"logs", logs}}, .error = ""};
@@ -94,6 +98,7 @@ class Relay {
 
   int run() {
     write_all(output_, kRelayGreeting);
+    set_nonblocking(output_);
     if (has_hub_) listen();
     write(RelayHello{.version = kVersion,
                      .host = this_host(),
@@ -112,7 +117,7 @@ class Relay {
       });
     look();
     // A judge whose machine is gone does not end the input.
-    while (!is_over_ && !loop_.run_until([this] { return is_over_; }, asked_at_ + kLonely))
+    while (!is_over_ && !loop_.run_until([this] { return is_over_.load(); }, asked_at_ + kLonely))
       is_over_ = EventLoop::Clock::now() >= asked_at_ + kLonely;
     askers_.clear();  // which waits for them
     for (const std::string& folder : judged_) leave(folder);
@@ -124,7 +129,17 @@ class Relay {
     const std::string bytes =
         protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = std::move(frames)});
     const std::lock_guard lock(writes_);
-    write_all(output_, bytes);  // the input ends, too, where nobody reads
+    // Where nobody reads, the loop waits here as well: what ends the relay is looked for here, too.
+    for (std::string_view rest = bytes; !rest.empty() && !is_over_;) {
+      pollfd polled[] = {{output_, POLLOUT, 0}, {terminations_.get(), POLLIN, 0}};
+      const bool is_read = poll_until(polled, EventLoop::Clock::now() + kLonely) > 0 && polled[1].revents == 0;
+      const ssize_t count =
+          is_read ? uninterrupted([&] { return ::write(output_, rest.data(), rest.size()); }) : -1;
+      if (count > 0)
+        rest.remove_prefix(static_cast<size_t>(count));
+      else if (!is_read || errno != EAGAIN)
+        is_over_ = true;
+    }
   }
 
   /// Folders of jobs come with their first rank.
@@ -208,7 +223,7 @@ class Relay {
       else
         std::visit([this](auto&& each) { take(std::forward<decltype(each)>(each)); }, std::move(decoded));
     }
-    is_over_ = found == Reading::end || found == Reading::failed;
+    if (found == Reading::end || found == Reading::failed) is_over_ = true;
   }
 
   void take(Piece&&) {}  // has bytes, and is taken where they are
@@ -261,8 +276,8 @@ class Relay {
     askers_.remove_if([](std::future<void>& each) { return each.wait_for(0s) == std::future_status::ready; });
     askers_.push_back(std::async(std::launch::async, [this, ask = std::move(ask), asked = std::move(asked)] {
       AskAnswer answer{.number = ask.number, .answers = {}};
-      if (ask.request.value("request", "") == kLogRequest)
-        for (const JobMember& each : asked) answer.answers[each.facts.rank] = log_of(each);
+      if (const auto what = ask.request.value("request", ""); what == kLogRequest || what == kDigestsRequest)
+        for (const JobMember& each : asked) answer.answers[each.facts.rank] = by_log_of(each, what);
       else
         answer.answers = ask_ranks(asked, ask.request, std::chrono::milliseconds(ask.limit_ms));
       write(answer);
@@ -333,7 +348,7 @@ class Relay {
   std::list<std::future<void>> askers_;
   std::set<std::string> reported_, judged_, made_;  // folders; made_: whose job.json is written here
   EventLoop::Clock::time_point asked_at_ = EventLoop::Clock::now();
-  bool is_over_ = false;
+  std::atomic<bool> is_over_ = false;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 """`lockstep attach` to a job with two ranks on each of two hosts: one prompt over all of them."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -18,7 +19,7 @@ import lockstep
 import torch
 import torch.distributed as dist
 
-dist.init_process_group("gloo")
+dist.init_process_group("lockstep" if "logged" in sys.argv else "gloo")
 rank = dist.get_rank()
 lockstep.attach()
 weights = torch.full((3,), float(rank))
@@ -40,7 +41,8 @@ VARIABLES = {"NNODES": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_
 class Attach(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.hosts = cls.enterClassContext(Hosts("node1", "node2"))
+        # Clocks may be of another time, and all the same holds.
+        cls.hosts = cls.enterClassContext(Hosts("node1", "node2", monotonic_s={"node2": 3600}))
         if missing := launchers.missing(cls.hosts, *launchers.Sshd.programs):
             raise unittest.SkipTest(missing)
         launchers.Sshd(cls.hosts)
@@ -109,6 +111,21 @@ class Attach(unittest.TestCase):
         self.assertIn("no rank is on host 'node3': the ranks are on node1, node2", output)
         self.assertIn("0   = 0\n1   = 1\n2   = 2\n", output)
 
+    def test_a_timeline_has_one_clock(self):
+        """No rank leaves a barrier before all have come."""
+        self.start("logged")
+        file = self.hosts.folder / "timeline.json"
+        output = self.attach("hub", ["for _ in range(3): dist.barrier()", f"%timeline {file}"], "--hosts", "node1,node2")
+        self.assertRegex(output, "; clocks agree within ")
+        trace = json.loads(file.read_text())
+        error_us = trace["otherData"]["clock_error_s"] * 1e6
+        self.assertLess(error_us, 60e6)
+        barriers = [each for each in trace["traceEvents"] if each["name"].startswith("barrier")]
+        for number in {each["args"]["seq"] for each in barriers if "args" in each}:
+            spans = [[each["ts"] for each in barriers if each["id"] == begin["id"]] for begin in barriers
+                     if begin.get("args", {}).get("seq") == number]
+            self.assertEqual(len(spans), 4, barriers)
+            self.assertLess(max(min(each) for each in spans), min(max(each) for each in spans) + 2 * error_us)
 
     def test_pods(self):
         folder = self.hosts.folder / "kubectl"

@@ -48,7 +48,10 @@ MpiDefault=none
 KillWait=2
 SlurmdParameters=config_overrides
 {nodes}
-PartitionName=all Nodes={names} Default=YES MaxTime=60 State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+PartitionName=all Nodes={names} Default=YES MaxTime=60 State=UP PriorityTier=1 GraceTime=5
+PartitionName=urgent Nodes={names} MaxTime=60 State=UP PriorityTier=2
 """
 
 

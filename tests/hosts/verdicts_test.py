@@ -28,9 +28,9 @@ def line_of(text):
     return f"hangs.py:{next(number for number, line in enumerate(lines, 1) if text in line)} in"
 
 
-def ranks_of_host(case, number):
-    """The command that starts two ranks on a host. `number` of the host, as a shell reads it."""
-    launch = [sys.executable, str(PYTHON_TESTS / "launch.py"), "2", str(SCRIPT), case]
+def ranks_of_host(case, number, each=2):
+    """The command that starts `each` ranks on a host. `number` of the host, as a shell reads it."""
+    launch = [sys.executable, str(PYTHON_TESTS / "launch.py"), str(each), str(SCRIPT), case]
     return ["sh", "-c", f"NODE_RANK={number} exec {shlex.join(launch)}"]
 
 
@@ -75,10 +75,10 @@ class OnTwoHosts(unittest.TestCase):
     def processes_of_job(self, host):
         return [pid for pid, line in host.processes().items() if str(SCRIPT) in line]
 
-    def run_by_hand(self, case, **more):
+    def run_by_hand(self, case, each=2, **more):
         """As a person does in two terminals: `lockstep run` on both hosts, the first of which asks the other by ssh."""
-        self.run_job(("node1", [*RUN, "--hosts", "node2", "--", *ranks_of_host(case, 0)]),
-                     ("node2", [*RUN, "--", *ranks_of_host(case, 1)]), TORCHELASTIC_RUN_ID=case, **more)
+        self.run_job(("node1", [*RUN, "--hosts", "node2", "--", *ranks_of_host(case, 0, each)]),
+                     ("node2", [*RUN, "--", *ranks_of_host(case, 1, each)]), TORCHELASTIC_RUN_ID=case, **more)
 
     def assert_one_verdict(self, *words, code):
         """One fault is printed, last of the findings, with these words."""
@@ -136,6 +136,33 @@ class ByHand(OnTwoHosts):
                                 code=1)
 
 
+class Calls(OnTwoHosts):
+    """One rank on each host, with logs of what they call. Neither can read the other's."""
+
+    def run_logged(self, case):
+        self.run_by_hand(case, each=1, WORLD_SIZE="2", LOCAL_WORLD_SIZE="1", HANGS_RANK="1", HANGS_BACKEND="lockstep",
+                         LOCKSTEP_CHECK_COLLECTIVES="1")
+
+    def assert_differ(self, case, *words):
+        self.run_logged(case)
+        self.assert_one_verdict("✗ collectives: #4 of default_pg is not the same collective on all ranks", "rank 1 on node2",
+                                *words, code=1)
+
+    def test_another_collective(self):
+        self.assert_differ("mismatch", "rank 0 called broadcast float32 [4, 3]", line_of("dist.broadcast("),
+                           "rank 1 called all_reduce float32 [2, 2]", line_of("dist.all_reduce(torch.ones(2, 2))"))
+        self.assertIn("have called different collectives; ending the job", self.said)
+
+    def test_a_dtype_with_which_the_job_goes_on(self):
+        self.assert_differ("silent", "rank 0 called all_reduce float32 [4]", "rank 1 called all_reduce int32 [4]",
+                           line_of("torch.int32 if"))
+
+    def test_a_job_whose_ranks_call_the_same(self):
+        self.run_logged("healthy")
+        self.assertEqual((self.codes, self.output), ([0, 0], "rank 0 is done\n"), self.said)
+        self.assertNotIn("✗", self.said)
+
+
 class ByLaunchers(OnTwoHosts):
     services = (launchers.Sshd, launchers.Slurm, launchers.OpenMpi)
 
@@ -164,6 +191,22 @@ class ByLaunchers(OnTwoHosts):
         self.run_job(("hub", [*RUN, "--hosts", "node1,node2", "--", *mpirun[:1], *exported, "-x", "LOCKSTEP_JOB",
                               *mpirun[1:]]))
         self.assert_one_verdict("rank 3", "node2", "raised ValueError: no such sample: 17", code=1)
+
+    def test_a_job_that_is_preempted(self):
+        script, output = self.hosts.folder / "preempted.sh", self.hosts.folder / "preempted"
+        srun = ["srun", "-N2", "--ntasks-per-node=1", *ranks_of_host("sleeps", "$SLURM_NODEID")]
+        run = [*RUN[:2], "--hang-timeout", "100", "--", *srun]
+        script.write_text(f"#!/bin/sh\n{shlex.join(run)}\necho it ended with $?\n")
+        hub = self.hosts["hub"]
+        hub.run("sbatch", "-N2", "-o", output, script, env={**VARIABLES, "HANGS_SAYS": "pid"})
+        deadline = time.monotonic() + LIMIT_S
+        while not output.exists() or len(output.read_text().split()) < 4:  # every rank has come to its case
+            self.assertLess(time.monotonic(), deadline, "the job does not start")
+            time.sleep(0.05)
+        hub.run("srun", "--partition=urgent", "-N2", "--exclusive", "true")
+        self.assertIn("lockstep: Slurm preempts job ", output.read_text())
+        self.assertIn("it ended with 130\n", output.read_text())
+        self.assertNotIn("✗", output.read_text())
 
 
 class Losses(OnTwoHosts):

@@ -477,6 +477,30 @@ TEST(Watched, ARootThatDiffersIsAMismatch) {
                                      HasSubstr("ranks 0,2 called broadcast float32 [4] root 0")));
 }
 
+TEST(Watched, CallsThatDifferAreAMismatchThoughAllHaveEnded) {
+  const auto judged = [](std::vector<uint64_t> signatures) {
+    Remains remains{.files = 2};
+    for (int rank = 0; rank < 2; ++rank) {
+      Evidence log{.source = EvidenceSource::collective_log, .origin = "log", .rank = rank};
+      log.groups.push_back({.name = "0", .description = "default_pg", .size = 2, .ranks = {0, 1}, .members = {}});
+      EvidenceCall call{.group = "0", .group_description = "default_pg", .seq = 4, .op = "all_reduce"};
+      call.signature = signatures[static_cast<size_t>(rank)];
+      call.state = EvidenceState::completed;
+      call.input_shapes = {{4}};
+      call.input_dtypes = {rank == 1 ? "int32" : "float32"};
+      log.calls.push_back(call);
+      remains.evidence.push_back(log);
+    }
+    return judge(remains).back();
+  };
+  const Finding finding = judged({7, 8});
+  EXPECT_EQ(finding.verdict, Verdict::dtype_mismatch);
+  EXPECT_EQ(finding.inspector, "collectives");
+  EXPECT_THAT(finding.message, HasSubstr("rank 1 called all_reduce int32 [4]"));
+  EXPECT_EQ(judged({0, 0}).verdict, Verdict::ok) << "ranks do not compare calls";
+  EXPECT_EQ(judged({7, 7}).verdict, Verdict::ok) << "what has to be alike is";
+}
+
 TEST(Watched, ThatARankHasEndedIsProven) {
   Remains remains = waiting(3, {0, 2});
   remains.doing = {{.rank = 1, .kind = FindingKind::finished, .words = "has finished", .ended = true}};

@@ -38,6 +38,12 @@ def dtypes(rank):
     time.sleep(FOREVER)
 
 
+def silent(rank):
+    """Nobody hangs: Gloo adds the bytes of whatever comes, and only the result is wrong."""
+    dist.all_reduce(torch.ones(4, dtype=torch.int32 if rank == CULPRIT else torch.float32))
+    steps(1)
+
+
 def order(rank):
     first, second = dist.new_group(), dist.new_group()
     for group in (second, first) if rank == CULPRIT else (first, second):
@@ -146,7 +152,7 @@ steps(3)
 if os.environ.get("HANGS_SAYS") == "pid":
     sys.stdout.write(f"{os.getpid()}\n")  # in one piece
 globals()[CASE](dist.get_rank())
-if CASE in ("healthy", "straggler", "restarted"):
+if CASE in ("healthy", "silent", "straggler", "restarted"):
     if dist.get_rank() == 0:
         print("rank 0 is done")
     dist.destroy_process_group()

@@ -1,0 +1,43 @@
+// Digests of what a rank has called, for ranks of other machines, which can't read its log: few enough bytes to be sent
+// every other second. Ranks that have called the same have the same digests.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/log/collective_log.h"
+#include "protocol/json_fields.h"
+
+namespace lockstep::dist {
+
+/// Of the newest collectives of one group.
+struct CallDigests {
+  std::string key;  // the group's name, ranks and generation: only digests of the same key are compared
+  std::string group;
+  int64_t newest = 0;  // its number
+  std::vector<uint64_t> calls;  // signatures of the newest calls, the newest first
+  std::map<int64_t, uint64_t> blocks;  // k → digest of the calls with the numbers 64 k + 1 to 64 k + 64
+};
+
+LOCKSTEP_JSON(CallDigests, key, group, newest, calls, blocks)
+
+/// Returns the signature of what has to be alike on all ranks, of an entry of the log. 0: the entry is gone, or the rank
+/// does not compare its calls.
+uint64_t signature_of(const CollectiveLogReader& log, uint64_t entry);
+
+/// Returns those of every group that the rank is in. Nothing where its ranks do not compare calls.
+std::vector<CallDigests> call_digests(const CollectiveLogReader& log);
+
+/// The calls `first` to `last` of a group, not all of which are alike on all ranks.
+struct DifferingCalls {
+  std::string group;
+  int64_t first = 0, last = 0;
+};
+
+/// Returns the first calls that differ between the ranks of `digests`. Nothing where those that can be compared are
+/// alike: of ranks that are more than 64 calls apart only whole blocks are.
+std::optional<DifferingCalls> differing_calls(const std::map<int, std::vector<CallDigests>>& digests);
+
+}  // namespace lockstep::dist

@@ -1,0 +1,109 @@
+"""Cases that take minutes, by hand: slow_test.py [Cuts | Ray]. The environment is that of the other tests
+(tests/hosts/CMakeLists.txt). Ray is looked for in the folder LOCKSTEP_RAY: pip install --target FOLDER ray."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+
+import hosts as module
+import launchers
+import verdicts_test as verdicts
+from hosts import BUILD, Hosts
+
+RUN = [str(BUILD / "bin" / "lockstep"), "run", "--hang-timeout"]
+DRIVER = """
+import os, runpy, sys
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+ray.init(address="auto")
+
+class Rank:
+    def run(self, rank, script, case):
+        os.environ.update(RANK=str(rank), WORLD_SIZE="4", LOCAL_RANK=str(rank % 2), LOCAL_WORLD_SIZE="2",
+                          MASTER_ADDR="node1", MASTER_PORT="29500", HANGS_RANK="3")
+        sys.argv = [script, case]
+        runpy.run_path(script)
+
+nodes = sorted(ray.nodes(), key=lambda node: node["NodeManagerAddress"])
+on = [NodeAffinitySchedulingStrategy(nodes[rank // 2]["NodeID"], soft=False) for rank in range(4)]
+ranks = [ray.remote(num_cpus=0, scheduling_strategy=each)(Rank).remote() for each in on]
+ray.get([rank.run.remote(number, *sys.argv[1:]) for number, rank in enumerate(ranks)])
+"""
+
+
+class Cuts(unittest.TestCase):
+    def run_with_cut(self, seconds):
+        """What node1 says of a job that waits, whose link is out for so long, until 5 s after that."""
+        with Hosts("node1", "node2") as hosts:
+            launchers.Sshd(hosts)
+            variables = {**verdicts.VARIABLES, "TORCHELASTIC_RUN_ID": self.id(), "HANGS_SAYS": "pid"}
+            jobs = [hosts[name].start(*RUN, "300", *options, "--", *verdicts.ranks_of_host("sleeps", number), env=variables,
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                    for number, (name, options) in enumerate((("node1", ["--hosts", "node2"]), ("node2", [])))]
+            for job in jobs:
+                for _ in range(2):
+                    self.assertTrue(job.stdout.readline().strip().isdigit(), "a rank did not start")
+            hosts["node2"].cut()
+            time.sleep(seconds)
+            hosts["node2"].restore()
+            time.sleep(5)
+            jobs[0].terminate()
+            errors = jobs[0].communicate()[1]
+            jobs[1].kill()
+            self.assertEqual(jobs[0].returncode, 130, errors)
+            return errors
+
+    def test_5_seconds(self):
+        errors = self.run_with_cut(5)
+        self.assertNotIn("no word for", errors)
+        self.assertIn("rank 3 sleeps", errors)
+
+    def test_15_seconds(self):
+        errors = self.run_with_cut(15)
+        self.assertIn("host node2: no word for 10 s; ranks 2-3 are not seen meanwhile", errors)
+        self.assertIn("host node2 answers again", errors)
+        self.assertIn("rank 3 sleeps", errors)
+
+    def test_75_seconds(self):
+        errors = self.run_with_cut(75)
+        self.assertIn("host node2: no word for 60 s; ranks 2-3 are not seen any more", errors)
+        self.assertIn("host node2 is lost with ranks 2-3: no word for 60 s", errors)
+
+
+@unittest.skipUnless("LOCKSTEP_RAY" in os.environ, "LOCKSTEP_RAY names no folder with Ray")
+class Ray(unittest.TestCase):
+    """Ranks are actors, on two nodes of a cluster."""
+
+    def test_one_verdict(self):
+        with Hosts("node1", "node2") as hosts:
+            launchers.Sshd(hosts)
+            paths = [os.environ["LOCKSTEP_RAY"], os.environ["PYTHONPATH"]]
+            variables = {"PYTHONPATH": ":".join(paths), "OMP_NUM_THREADS": "1"}
+            ray = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--num-cpus=2",
+                   "--disable-usage-stats", "--object-store-memory=80000000"]
+            for host, where in (("node1", ["--head", "--port=6379", f"--node-ip-address={hosts['node1'].address}",
+                                           "--include-dashboard=false"]),
+                                ("node2", [f"--address={hosts['node1'].address}:6379"])):
+                starter = hosts[host].start(*ray, *where, env=variables, stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)  # its daemons have it, too
+                self.assertEqual(starter.wait(), 0)
+            driver = hosts.folder / "driver.py"
+            driver.write_text(DRIVER)
+            job = hosts["node1"].start(*RUN, "60", "--hosts", "node2", "--", sys.executable, driver,
+                                       pathlib.Path(verdicts.SCRIPT), "sleeps", env=variables, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            output, _ = job.communicate()
+            self.assertEqual(job.returncode, 4, output)
+            self.assertIn("✗ hang: ranks 0-2 wait in all_reduce #4", output)
+            self.assertIn("rank 3 sleeps", output)
+
+
+if __name__ == "__main__":
+    if reason := module.missing():
+        print(reason)
+        sys.exit(77)
+    unittest.main(argv=sys.argv)
