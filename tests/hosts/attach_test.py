@@ -115,13 +115,16 @@ class Attach(unittest.TestCase):
         """No rank leaves a barrier before all have come."""
         self.start("logged")
         file = self.hosts.folder / "timeline.json"
-        output = self.attach("hub", ["for _ in range(3): dist.barrier()", f"%timeline {file}"], "--hosts", "node1,node2")
+        output = self.attach("hub", ["for _ in range(3): dist.barrier()", f"lockstep.timeline('{file}')"], "--hosts",
+                             "node1,node2")
         self.assertRegex(output, "; clocks agree within ")
         trace = json.loads(file.read_text())
         error_us = trace["otherData"]["clock_error_s"] * 1e6
         self.assertLess(error_us, 60e6)
         barriers = [each for each in trace["traceEvents"] if each["name"].startswith("barrier")]
-        for number in {each["args"]["seq"] for each in barriers if "args" in each}:
+        numbers = {each["args"]["seq"] for each in barriers if "args" in each}
+        self.assertEqual(len(numbers), 3)
+        for number in numbers:
             spans = [[each["ts"] for each in barriers if each["id"] == begin["id"]] for begin in barriers
                      if begin.get("args", {}).get("seq") == number]
             self.assertEqual(len(spans), 4, barriers)
