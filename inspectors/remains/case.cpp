@@ -10,13 +10,20 @@
 namespace lockstep::inspect::judging {
 
 Case::Case(const Remains& what) : remains(what) {
+  for (const Evidence& each : remains.evidence)
+    if (each.rank && each.source == EvidenceSource::collective_log)
+      for (const EvidenceGroup& group : each.groups) logged[group.name].insert(*each.rank);
   for (const Evidence& each : remains.evidence) {
-    const bool is_log = each.source == EvidenceSource::collective_log;
-    if (each.source != EvidenceSource::flight_recorder && !is_log) continue;
+    if (each.source != EvidenceSource::flight_recorder && each.source != EvidenceSource::collective_log) continue;
+    // The recorder counts what is below the backend `lockstep`. A rank whose log could not be made has nothing else.
+    const auto is_counted_otherwise = [&](const EvidenceGroup& group) {
+      const auto others = logged.find(group.name);
+      return each.rank && others != logged.end() && !others->second.contains(*each.rank);
+    };
+    if (each.source == EvidenceSource::flight_recorder && std::ranges::any_of(each.groups, is_counted_otherwise))
+      continue;
     dumps.push_back(&each);
     if (each.rank) dumped.insert(*each.rank);
-    if (each.rank && is_log)
-      for (const EvidenceGroup& group : each.groups) logged[group.name].insert(*each.rank);
     for (const EvidenceGroup& group : each.groups)
       for (const int rank : group.ranks) world.insert(rank);
   }

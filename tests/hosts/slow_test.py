@@ -79,6 +79,7 @@ class Ray(unittest.TestCase):
     """Ranks are actors, on two nodes of a cluster."""
 
     def test_one_verdict(self):
+        sys.path.append(os.environ["LOCKSTEP_RAY"])  # which hosts see then
         with Hosts("node1", "node2") as hosts:
             launchers.Sshd(hosts)
             paths = [os.environ["LOCKSTEP_RAY"], os.environ["PYTHONPATH"]]

@@ -501,6 +501,24 @@ TEST(Watched, CallsThatDifferAreAMismatchThoughAllHaveEnded) {
   EXPECT_EQ(judged({7, 7}).verdict, Verdict::ok) << "what has to be alike is";
 }
 
+TEST(Watched, ARankWithoutALogIsNotComparedWithLogs) {
+  Remains remains;
+  for (int rank = 0; rank < 2; ++rank) {
+    Evidence dump{.source = rank == 0 ? EvidenceSource::collective_log : EvidenceSource::flight_recorder,
+                  .origin = "dump",
+                  .rank = rank};
+    dump.groups.push_back({.name = "0", .description = "default_pg", .size = 2, .ranks = {0, 1}, .members = {}});
+    EvidenceCall call{.group = "0", .group_description = "default_pg", .seq = 1};
+    call.op = rank == 0 ? "all_reduce" : "barrier";
+    call.state = EvidenceState::started;
+    dump.calls.push_back(call);
+    remains.evidence.push_back(dump);
+  }
+  const Finding finding = judge(remains).back();
+  EXPECT_EQ(finding.verdict, Verdict::hang);
+  EXPECT_THAT(finding.message, HasSubstr("rank 1, of which there is no dump, may not have called"));
+}
+
 TEST(Watched, ThatARankHasEndedIsProven) {
   Remains remains = waiting(3, {0, 2});
   remains.doing = {{.rank = 1, .kind = FindingKind::finished, .words = "has finished", .ended = true}};
