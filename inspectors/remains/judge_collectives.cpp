@@ -241,7 +241,7 @@ class Collectives {
     bool compared = is_signed;
     if (is_signed) finding.inspector = kComparison;
     for (const RankError& each : job_.remains.errors) {
-      if (!is_mismatch(each) || !names_call(each.message, number) || !names_all(each.message)) continue;
+      if (!is_mismatch(each) || !names_call(each.message, number) || (is_signed && !names_all(each.message))) continue;
       finding.message = each.message;
       finding.inspector = kComparison;
       compared = true;
