@@ -209,6 +209,35 @@ class ByLaunchers(OnTwoHosts):
         self.assertNotIn("✗", output.read_text())
 
 
+class Unreached(unittest.TestCase):
+    """A job is started all the same."""
+
+    def run_job(self, hosts):
+        if missing := launchers.missing(hosts, *launchers.Sshd.programs):
+            self.skipTest(missing)
+        launchers.Sshd(hosts)
+        job = hosts["node1"].start(*RUN, "--hosts", "node2", "--", "echo", "it runs", stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        output, errors = job.communicate(timeout=LIMIT_S)
+        self.assertEqual((job.returncode, output), (0, "it runs\n"), errors)
+        return errors
+
+    def test_a_name_that_does_not_resolve(self):
+        with Hosts("node1", "node2", names_resolve=False) as hosts:
+            self.assertRegex(self.run_job(hosts), "(?s)Could not resolve hostname node2.*"
+                                                  "host node2: its relay ended .ssh exited with code 255.")
+
+    def test_a_route_to_nowhere(self):
+        with Hosts("node1", "node2") as hosts:
+            hosts["node1"].run("ip", "route", "add", "blackhole", f"{hosts['node2'].address}/32")
+            self.assertIn("host node2: its relay ended (ssh exited with code 255)", self.run_job(hosts))
+
+    def test_a_firewall(self):
+        with Hosts("node1", "node2") as hosts:
+            hosts["node2"].drop(22)
+            self.assertIn("host node2: its relay has not answered for 10 s", self.run_job(hosts))
+
+
 class Losses(OnTwoHosts):
     """What happens while rank 3 sleeps and the others wait for it."""
 
@@ -287,6 +316,20 @@ class Losses(OnTwoHosts):
         self.assertEqual(codes, [4, 4], errors)
         self.assertIn("ranks 0-2 wait in all_reduce #4", self.fault_in("".join(errors)))
         self.assertIn("rank 3 sleeps", self.fault_in("".join(errors)))
+
+    def test_another_user_does_not_see_the_job(self):
+        jobs = self.start(self.hosts)
+        node2 = self.hosts["node2"]
+
+        def as_nobody(*command):
+            process = node2.start(*command, user="nobody", group="nogroup", extra_groups=[], stdin=subprocess.DEVNULL,
+                                  env={"XDG_RUNTIME_DIR": "", "HOME": "/tmp"}, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True)
+            return process.communicate()[0]
+
+        self.assertIn("no Python job of yours", as_nobody(RUN[0], "attach"))
+        self.assertIn("Permission denied", as_nobody("ls", "/run/user/0/lockstep"))
+        self.finish(jobs)
 
     def relays_on(self, host):
         """Their process ids."""
