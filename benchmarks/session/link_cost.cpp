@@ -110,7 +110,7 @@ void be_session(int count, int ticket_pipe) {
                      .lost = [](const LinkPeer&, const std::string& why) { fmt::print("lost: {}\n", why); },
                      .refused = [](const std::string& what) { fmt::print("{}\n", what); }});
   Meter meter(count);
-  send_all(ticket_pipe, nlohmann::json(server.admit("peers")).dump());
+  write_all(ticket_pipe, nlohmann::json(server.admit("peers")).dump());
   ::close(ticket_pipe);
   loop.run_until([&] { return ends.size() == static_cast<size_t>(count); });
   meter.report("handshake", 1);
