@@ -133,8 +133,7 @@ class Relay {
     for (std::string_view rest = bytes; !rest.empty() && !is_over_;) {
       pollfd polled[] = {{output_, POLLOUT, 0}, {terminations_.get(), POLLIN, 0}};
       const bool is_read = poll_until(polled, EventLoop::Clock::now() + kLonely) > 0 && polled[1].revents == 0;
-      const ssize_t count =
-          is_read ? uninterrupted([&] { return ::write(output_, rest.data(), rest.size()); }) : -1;
+      const ssize_t count = is_read ? uninterrupted([&] { return ::write(output_, rest.data(), rest.size()); }) : -1;
       if (count > 0)
         rest.remove_prefix(static_cast<size_t>(count));
       else if (!is_read || errno != EAGAIN)

@@ -54,7 +54,7 @@ class Run(unittest.TestCase):
                          stdout=subprocess.PIPE)
         output, _ = run.communicate()
         self.assertEqual(run.returncode, 0, output)
-        self.assertIn("0   │ two\n", output)
+        self.assertIn("\ntwo\n✓ 4 cells\n", output)
 
     def test_output_that_is_lost_counts(self):
         with open("/dev/full", "w") as full:
