@@ -44,20 +44,21 @@ std::vector<int> spread(const std::vector<std::unique_ptr<RemoteRanks>>& hosts, 
 
 }  // namespace
 
-RankPlaces places_on_hosts(EventLoop& loop, const SessionOptions& options, const std::string& hub) {
+RankPlaces places_on_hosts(EventLoop& loop, const SessionOptions& options, const std::string& hub,
+                           const bool& interrupted) {
   if (!options.gpu_ids.empty())
     throw UsageError(
-        "--gpu-ids names GPUs of one machine: with --hosts, CUDA_VISIBLE_DEVICES in the environment of each host "
-        "chooses "
-        "its GPUs");
+        "--gpu-ids names GPUs of one machine: on other hosts CUDA_VISIBLE_DEVICES in their environment chooses GPUs");
   std::vector<std::unique_ptr<RemoteRanks>> hosts;
   for (const Host& each : hosts_of(options.hosts))
     hosts.push_back(std::make_unique<RemoteRanks>(loop, each, options.remote_program, hub));
   loop.run_until(
       [&] {
-        return std::ranges::none_of(hosts, [](const auto& each) { return each->machine().state() == State::starting; });
+        return interrupted ||
+               std::ranges::none_of(hosts, [](const auto& each) { return each->machine().state() == State::starting; });
       },
       EventLoop::Clock::now() + kStartLimit);
+  if (interrupted) throw StartError("the session could not start: interrupted");
   std::string absent;
   for (const auto& each : hosts)
     if (each->machine().state() != State::heard)

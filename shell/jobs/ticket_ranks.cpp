@@ -73,19 +73,23 @@ class Gathering {
  public:
   Gathering(EventLoop& loop, const SessionOptions& options, const std::string& hub,
             const std::function<void(const std::string&)>& says)
-      : loop_(loop), size_(options.num_processes.value_or(0)), hub_(hub), says_(says), report_(loop) {
+      : loop_(loop),
+        size_(options.num_processes.value_or(0)),
+        program_(options.remote_program),
+        hub_(hub),
+        says_(says),
+        report_(loop) {
     ticket_->path = options.ticket.empty() ? shared_path() : std::filesystem::absolute(options.ticket).string();
     ticket_->came = [this](const LinkPeer& peer, Descriptor socket) { came(peer, std::move(socket)); };
     ticket_->server = std::make_unique<LinkServer>(
         loop_, interface_of_this_host(/*is_alone=*/false).address, 0,
-        LinkServer::Listener{
-            .came =
-                [ticket = ticket_.get()](const LinkPeer& peer, Descriptor socket) {
-                  if (ticket->came) ticket->came(peer, std::move(socket));
-                },
-            .silent = [](const LinkPeer&, std::chrono::milliseconds) {},  // RemoteHost says so
-            .lost = [says](const LinkPeer& peer, const std::string& why) { says(peer.address + ": " + why); },
-            .refused = says});
+        LinkServer::Listener{.came =
+                                 [ticket = ticket_.get()](const LinkPeer& peer, Descriptor socket) {
+                                   if (ticket->came) ticket->came(peer, std::move(socket));
+                                 },
+                             .silent = [](const LinkPeer&, std::chrono::milliseconds) {},  // RemoteHost says so
+                             .lost = [](const LinkPeer&, const std::string&) {},  // as well, when its relay is gone
+                             .refused = says});
     write_ticket(ticket_->path, ticket_->server->admit("ranks"));
     if (!options.launch.empty()) start_launcher(options);
   }
@@ -97,12 +101,12 @@ class Gathering {
       says_(
           fmt::format("waiting for the ranks: start `{} relay --ticket {}` once for each, by mpirun, srun or torchrun "
                       "--no-python; Ctrl-C ends the wait",
-                      find_program("lockstep"), ticket_->path));
+                      program_, ticket_->path));
     loop_.run_until([&] { return is_complete() || !problem_.empty() || interrupted; },
                     EventLoop::Clock::now() + kComeLimit);
     if (ticket_->launcher) loop_.forget(ticket_->launcher->pidfd());
     if (!problem_.empty()) throw StartError("the session could not start: " + problem_ + missing_text());
-    if (interrupted) throw StartError("the session could not start: it was interrupted" + missing_text());
+    if (interrupted) throw StartError("the session could not start: interrupted" + missing_text());
     if (!is_complete())
       throw StartError(fmt::format("the session could not start: not all ranks have come in {} s{}", kComeLimit.count(),
                                    missing_text()));
@@ -167,7 +171,7 @@ class Gathering {
 
   EventLoop& loop_;
   int size_;  // 0: not known yet
-  const std::string hub_;
+  const std::string program_, hub_;
   const std::function<void(const std::string&)>& says_;
   const std::shared_ptr<Ticket> ticket_ = std::make_shared<Ticket>();
   std::map<int, std::unique_ptr<RemoteRanks>> places_;  // by rank

@@ -3,7 +3,8 @@
 // connected with a ticket (shell/link/link_client.h).
 //
 // It watches the ranks of this user as `lockstep run` watches those of its own machine, asks their agents what it is told
-// to ask, and reads what they leave when they end. It starts and signals nothing. It ends when its input does.
+// to ask, and reads what they leave when they end. It starts and signals no process of a job. Of a session whose shell is on
+// the other machine it starts the ranks (session_ranks.h). It ends when its input does, and they with it.
 //
 // A job that is judged elsewhere has that said in its folder, so that a `lockstep run` of this machine leaves the verdict
 // to the judge, and ends with its exit code.
@@ -11,8 +12,8 @@
 
 namespace lockstep::shell {
 
-/// Serves until the input ends, over these two descriptors, which may be one socket. `has_hub`: ranks of this machine may come to a hub of the other one, through a socket of
-/// this process. Returns the exit code.
+/// Serves until the input ends, over these two descriptors, which may be one socket. `has_hub`: ranks of this machine may
+/// come to a hub of the other one, through a socket of this process. Returns the exit code.
 int run_relay(int input, int output, bool has_hub);
 
 }  // namespace lockstep::shell

@@ -137,9 +137,9 @@ SessionEvent SessionCore::open_workers() {
 
 RankPlaces SessionCore::places_elsewhere() {
   State& s = *state_;
-  if (!options_.hosts.empty()) return places_on_hosts(s.loop, options_, s.directory->hub_path());
   bool interrupted = false;
   const InterruptScope interrupts(s.interrupt_command, [&] { interrupted = true; });
+  if (!options_.hosts.empty()) return places_on_hosts(s.loop, options_, s.directory->hub_path(), interrupted);
   return places_by_ticket(s.loop, options_, s.directory->hub_path(), interrupted,
                           [this](const std::string& text) { message(text); });
 }
