@@ -90,7 +90,11 @@ class Gathering {
                              .silent = [](const LinkPeer&, std::chrono::milliseconds) {},  // RemoteHost says so
                              .lost = [](const LinkPeer&, const std::string&) {},  // as well, when its relay is gone
                              .refused = says});
-    write_ticket(ticket_->path, ticket_->server->admit("ranks"));
+    try {
+      write_ticket(ticket_->path, ticket_->server->admit("ranks"));
+    } catch (const Error& error) {
+      throw StartError(std::string("the session could not start: ") + error.what());
+    }
     if (!options.launch.empty()) start_launcher(options);
   }
 
