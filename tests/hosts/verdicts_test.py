@@ -192,6 +192,10 @@ class ByLaunchers(OnTwoHosts):
                               *mpirun[1:]]))
         self.assert_one_verdict("rank 3", "node2", "raised ValueError: no such sample: 17", code=1)
 
+
+class Preempted(OnTwoHosts):
+    services = (launchers.Sshd, launchers.Slurm)
+
     def test_a_job_that_is_preempted(self):
         script, output = self.hosts.folder / "preempted.sh", self.hosts.folder / "preempted"
         srun = ["srun", "-N2", "--ntasks-per-node=1", *ranks_of_host("sleeps", "$SLURM_NODEID")]
