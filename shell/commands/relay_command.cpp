@@ -1,4 +1,5 @@
-// `lockstep relay` is started by `lockstep run` and `lockstep attach` on other machines; with a ticket by any launcher.
+// `lockstep relay` is started by sessions, `lockstep run` and `lockstep attach` on other machines; with a ticket by any
+// launcher.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -43,14 +44,14 @@ std::function<int()> set_up_relay(CLI::App& app) {
   app.add_flag("--hub", flags->has_hub, "Let ranks of this machine come to a prompt on the other one");
   app.add_option("--ticket", flags->ticket, "Connect to the session that has made this file")->type_name("FILE");
   app.footer(
-      "Started by `lockstep run --hosts …` on another machine. It ends when its standard input does, or with --ticket\n"
-      "when the session ends or has not been heard for 60 s.");
+      "Started by lockstep on another machine (--hosts), or by a launcher (--ticket). It ends when its standard input\n"
+      "does, or with --ticket when the session ends or has not been heard for 60 s.");
   return [flags] {
     return flags->ticket.empty() ? run_relay(STDIN_FILENO, STDOUT_FILENO, flags->has_hub) : relay_over_link(*flags);
   };
 }
 
-const RegisterCommand kRelay({"relay", "This machine's part of a job that is judged on another one", set_up_relay});
+const RegisterCommand kRelay({"relay", "This machine's part of a job or session of another one", set_up_relay});
 
 }  // namespace
 }  // namespace lockstep::shell

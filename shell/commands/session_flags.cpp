@@ -131,6 +131,8 @@ void choose_hosts(SessionOptions& options) {
   if (!options.hosts.empty() && (!options.ticket.empty() || !options.launch.empty()))
     throw UsageError(
         "--hosts starts the ranks through ssh, --ticket and --launch through a launcher: give one of them");
+  if (options.is_here() && !options.remote_program.empty())
+    throw UsageError("--remote-program is the path of lockstep on other machines, which --hosts names");
   if (!options.is_here() && options.remote_program.empty()) options.remote_program = find_program("lockstep");
 }
 

@@ -31,25 +31,12 @@ Job job_of(const RankPlaces& places) {
 
 PythonGroup::PythonGroup(EventLoop& loop, RankPlaces places, const SessionOptions& options, SessionDirectory& directory,
                          Listener listener)
-    : JobGroup(loop, job_of(places), count_of(places), /*hosts=*/nullptr, directory, std::move(listener)),
-      placed_(std::move(places), hub_, placed_listener()) {
+    : PlacedGroup(std::move(places), std::move(listener), loop, job_of(places), count_of(places), /*hosts=*/nullptr,
+                  directory) {
   for (const auto& each : placed_.places())
     if (auto* const remote = dynamic_cast<RemoteRanks*>(each.get()))
       remote->members_changed = [this] { look_for_ranks(); };
   placed_.start(options);
-}
-
-PlacedRanks::Listener PythonGroup::placed_listener() {
-  return {.started =
-              [this](int rank, pid_t pid, const std::string& device) {
-                at(rank).info.pid = pid;
-                at(rank).info.device = device;
-              },
-          .failed = [this](const std::string& why) { fail_start(why); },
-          .ended = [this](int rank) { process_ended(rank); },
-          .store_ended = [this](const std::string& how,
-                                const std::string& last_lines) { store_has_ended(how, last_lines); },
-          .warning = listener_.warning};
 }
 
 void PythonGroup::add_elsewhere(std::vector<Job>& jobs) const {
@@ -74,18 +61,6 @@ void PythonGroup::wait_connected() {
 
 void PythonGroup::disconnected(int number) {
   if (rank(number).state == State::ready && !ending_) JobGroup::disconnected(number);
-}
-
-void PythonGroup::give_up(int number, const std::string& why) {
-  const std::string what = "it sent the session what can't be read: " + why;
-  if (starting_) {
-    start_error_ = fmt::format("rank {}: {}", number, what);
-  } else if (auto& last_words = at(number).last_words; !last_words) {
-    last_words.emplace();
-    last_words->type = "protocol_error";
-    last_words->message = what + "; its process was ended";
-    kill(number);
-  }
 }
 
 void PythonGroup::buried(int number, State) {

@@ -74,8 +74,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   int64_t clock_ahead_ns() const { return monotonic_ahead_ns_; }
   /// Sends a message of a session.
   void tell(const ToRelay& message, std::vector<std::string> frames = {}) { write(message, std::move(frames)); }
-  /// Has the logs of `ranks` read there, and sends nothing else meanwhile. Ranks whose logs do not come within `limit` are
-  /// missing from the result.
+  /// Asks for the logs of `ranks`, and waits for them without serving anything else. Ranks whose logs do not come within
+  /// `limit` are missing from the result.
   std::map<int, nlohmann::json> read_logs(const std::vector<int>& ranks, size_t recent,
                                           std::chrono::milliseconds limit);
 

@@ -1,7 +1,6 @@
 #include "shell/jobs/remote_ranks.h"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include "inspectors/hang/picture_json.h"
 #include "protocol/error.h"
@@ -10,17 +9,6 @@ namespace lockstep::shell {
 namespace {
 
 constexpr std::chrono::milliseconds kLogLimit{2000};
-
-/// Returns the SHA-256 of the bytes, in hexadecimal digits.
-std::string digest_of(const std::string& bytes) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  if (EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr) != 1)
-    throw StartError("libcrypto can't compute SHA-256");
-  std::string text;
-  for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
-  return text;
-}
 
 }  // namespace
 
@@ -140,8 +128,7 @@ void RemoteRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, siz
   }
 }
 
-std::optional<std::string> RemoteRanks::put(const std::string& bytes) {
-  const std::string name = "file-" + digest_of(bytes);
+std::optional<std::string> RemoteRanks::put(const std::string& name, const std::string& bytes) {
   if (files_.insert(name).second) host_->tell(PutFile{name}, {bytes});
   return folder_ + "/" + name;
 }

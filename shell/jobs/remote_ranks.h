@@ -44,7 +44,7 @@ class RemoteRanks : public RankPlace {
   std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) override;
   void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
   int64_t clock_ahead_ns() const override { return host_->clock_ahead_ns(); }
-  std::optional<std::string> put(const std::string& bytes) override;
+  std::optional<std::string> put(const std::string& name, const std::string& bytes) override;
 
  private:
   RemoteHost::Listener host_listener();

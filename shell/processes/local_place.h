@@ -23,7 +23,7 @@ class LocalPlace : public RankPlace {
     const auto output = release_output(rank);
     return output ? output->take() : std::array<LeftOutput, 2>();
   }
-  std::optional<std::string> put(const std::string&) final { return std::nullopt; }
+  std::optional<std::string> put(const std::string&, const std::string&) final { return std::nullopt; }
 
  private:
   /// The output of a rank that has ended; null where it has been taken.

@@ -1,6 +1,10 @@
 #include "shell/processes/placed_ranks.h"
 
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "protocol/error.h"
@@ -9,6 +13,20 @@
 #include "shell/processes/session_directory.h"
 
 namespace lockstep::shell {
+namespace {
+
+/// Returns a file's name for these bytes, by their SHA-256.
+std::string name_of(const std::string& bytes) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  if (EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr) != 1)
+    throw StartError("libcrypto can't compute SHA-256");
+  std::string name = "file-";
+  for (unsigned int i = 0; i < size; ++i) name += fmt::format("{:02x}", digest[i]);
+  return name;
+}
+
+}  // namespace
 
 PlacedRanks::PlacedRanks(RankPlaces places, Hub& hub, Listener listener)
     : places_(std::move(places)), hub_(hub), listener_(std::move(listener)) {
@@ -113,21 +131,26 @@ void PlacedRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, siz
 }
 
 void PlacedRanks::send_prelude(const RankSet& ranks, const std::string& path) {
-  std::string bytes;
+  std::optional<std::string> bytes;
+  std::string name;
   for (const auto& [place, there] : by_place(ranks)) {
     if (places_[place]->host().empty()) {
       hub_.send(there, protocol::Prelude{path});
       continue;
     }
-    if (bytes.empty()) bytes = protocol::read_file(path).value_or("");
-    hub_.send(there, protocol::Prelude{places_[place]->put(bytes).value_or("")});
+    if (!bytes) {
+      bytes = protocol::read_file(path).value_or("");
+      name = name_of(*bytes);
+    }
+    hub_.send(there, protocol::Prelude{places_[place]->put(name, *bytes).value_or("")});
   }
 }
 
 void PlacedRanks::send_object(const RankSet& ranks, protocol::Load load, std::string bytes) {
+  const std::string name = places_.front()->host().empty() ? "" : name_of(bytes);
   RankSet by_hub;
   for (const auto& [place, there] : by_place(ranks)) {
-    const auto file = places_[place]->put(bytes);
+    const auto file = places_[place]->put(name, bytes);
     if (!file) {
       by_hub = by_hub | there;
       continue;

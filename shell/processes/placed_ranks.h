@@ -40,9 +40,9 @@ class PlacedRanks {
   const RankPlaces& places() const { return places_; }
   const std::optional<RankExit>& end(int rank) const { return processes_.at(static_cast<size_t>(rank)).end; }
   bool has_store() const { return places_.front()->has_store(); }
-  /// As SessionPlan has it. Known once the first place has started.
+  /// The backend of all ranks, as SessionPlan has it. Known once the first place has started.
   const std::string& backend() const { return backend_; }
-  /// That of Python ranks on the first place.
+  /// The interpreter of Python ranks, on the first place.
   const std::string& interpreter() const { return interpreter_; }
   void end_soon();
   void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const;
@@ -50,11 +50,11 @@ class PlacedRanks {
   void send_prelude(const RankSet& ranks, const std::string& path);
   /// As RankGroup::send_object().
   void send_object(const RankSet& ranks, protocol::Load load, std::string bytes);
-  /// Returns which ranks are on which host, and by which network they reach one another; empty where all are here.
+  /// Describes which ranks are on which host, and by which network they reach one another; empty where all are here.
   std::string places_text() const;
-  /// "; it wrote:" and the last lines of what the process of a rank wrote; empty where it wrote nothing.
+  /// Returns "; it wrote:" and the last lines of what the process of a rank wrote; empty where it wrote nothing.
   std::string quoted_output(int rank) const;
-  /// For session.json. A process of another machine is not looked for here.
+  /// Returns the workers of session.json. Those of other machines have no process number there: it would be looked for here.
   nlohmann::json describe() const;
 
  private:

@@ -57,7 +57,7 @@ class RankPlace {
  public:
   struct Listener {
     std::function<void(const RanksStarted&)> started;
-    /// Nothing can be started there, or what was is lost before it was ready.
+    /// The ranks can't be started there, or the machine is lost.
     std::function<void(const std::string& why)> failed;
     std::function<void(int rank, const RankExit& end)> ended;
     /// The process of the store, which the place serves, has ended; with what it wrote last, in lines.
@@ -72,7 +72,8 @@ class RankPlace {
   virtual std::string host() const { return ""; }
   /// How many of the session's ranks it takes.
   virtual int count() const = 0;
-  /// Where several places are one machine: the number of its first rank among all ranks there, and how many those are.
+  /// Several places may be on one machine: the number of the first rank of this one among all ranks of the machine, and
+  /// how many ranks the machine has.
   virtual int local_first() const { return 0; }
   virtual int local_size() const { return count(); }
   /// Starts the ranks of `order`; its listener hears of what follows, perhaps at once. Throws StartError.
@@ -88,10 +89,11 @@ class RankPlace {
   virtual std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) = 0;
   /// Fills in the logs of these ranks (inspect::read_log()), with times of CLOCK_MONOTONIC here.
   virtual void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) = 0;
+  /// How far CLOCK_MONOTONIC there is ahead of the one here.
   virtual int64_t clock_ahead_ns() const { return 0; }
-  /// Makes these bytes a file there, and returns its path. Ranks of this machine get bytes with the message that has
-  /// need of them: nothing is returned.
-  virtual std::optional<std::string> put(const std::string& bytes) = 0;
+  /// Writes bytes to a file there, unless it is there already, and returns its path. `name` stands for the bytes: other
+  /// bytes have another one. Returns nothing for this machine, whose ranks get the bytes in a message.
+  virtual std::optional<std::string> put(const std::string& name, const std::string& bytes) = 0;
 
  protected:
   RankPlace() = default;

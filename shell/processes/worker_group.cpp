@@ -22,34 +22,8 @@ std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 
 WorkerGroup::WorkerGroup(EventLoop& loop, RankPlaces places, const SessionOptions& options,
                          const SessionDirectory& directory, Listener listener)
-    : RankGroup(loop, directory.hub_endpoint(), count_of(places), std::move(listener)),
-      placed_(std::move(places), hub_, placed_listener()) {
+    : PlacedGroup(std::move(places), std::move(listener), loop, directory.hub_endpoint(), count_of(places)) {
   placed_.start(options);
-}
-
-PlacedRanks::Listener WorkerGroup::placed_listener() {
-  return {.started =
-              [this](int rank, pid_t pid, const std::string& device) {
-                at(rank).info.pid = pid;
-                at(rank).info.device = device;
-              },
-          .failed = [this](const std::string& why) { fail_start(why); },
-          .ended = [this](int rank) { process_ended(rank); },
-          .store_ended = [this](const std::string& how,
-                                const std::string& last_lines) { store_has_ended(how, last_lines); },
-          .warning = listener_.warning};
-}
-
-void WorkerGroup::give_up(int number, const std::string& why) {
-  const std::string what = "it sent the session what can't be read: " + why;
-  if (starting_) {
-    start_error_ = rank_name(number) + ": " + what;
-  } else if (auto& last_words = at(number).last_words; !last_words) {
-    last_words.emplace();
-    last_words->type = "protocol_error";
-    last_words->message = what + "; its process was ended";
-    kill(number);
-  }
 }
 
 void WorkerGroup::buried(int number, State) {

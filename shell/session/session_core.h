@@ -184,6 +184,7 @@ class SessionCore {
   SessionEvent open_workers();
   SessionEvent open_job();
   SessionEvent open_python();
+  /// Returns the places of a session that has none here; waits for their relays.
   RankPlaces places_elsewhere();
   bool start_compiler_of_job(const RankSet& ranks);
   void report_start_step(const protocol::CompilerProgress& step);
