@@ -36,8 +36,9 @@ ray.get([rank.run.remote(number, *sys.argv[1:]) for number, rank in enumerate(ra
 
 
 class Cuts(unittest.TestCase):
-    def run_with_cut(self, seconds):
-        """What node1 says of a job that waits, whose link is out for so long, until 5 s after that."""
+    def run_with_cut(self, seconds, until=None):
+        """What node1 says of a job that waits, whose link is out for so long: to these words, or for 5 s after that. TCP
+        sends again after a pause that grows with the cut."""
         with Hosts("node1", "node2") as hosts:
             launchers.Sshd(hosts)
             variables = {**verdicts.VARIABLES, "TORCHELASTIC_RUN_ID": self.id(), "HANGS_SAYS": "pid"}
@@ -50,9 +51,16 @@ class Cuts(unittest.TestCase):
             hosts["node2"].cut()
             time.sleep(seconds)
             hosts["node2"].restore()
-            time.sleep(5)
+            said = ""
+            while until and until not in said:
+                line = jobs[0].stderr.readline()
+                self.assertTrue(line, said)
+                said += line
+            if not until:
+                time.sleep(5)
+            self.assertIsNone(jobs[0].poll(), "the job goes on")
             jobs[0].terminate()
-            errors = jobs[0].communicate()[1]
+            errors = said + jobs[0].communicate()[1]
             jobs[1].kill()
             self.assertEqual(jobs[0].returncode, 130, errors)
             return errors
@@ -60,18 +68,15 @@ class Cuts(unittest.TestCase):
     def test_5_seconds(self):
         errors = self.run_with_cut(5)
         self.assertNotIn("no word for", errors)
-        self.assertIn("rank 3 sleeps", errors)
 
     def test_15_seconds(self):
-        errors = self.run_with_cut(15)
-        self.assertIn("host node2: no word for 10 s; ranks 2-3 are not seen meanwhile", errors)
-        self.assertIn("host node2 answers again", errors)
-        self.assertIn("rank 3 sleeps", errors)
+        errors = self.run_with_cut(15, until="host node2 answers again")
+        self.assertRegex(errors, "host node2: no word for 1[0-2] s; ranks 2-3 are not seen meanwhile")
 
     def test_75_seconds(self):
         errors = self.run_with_cut(75)
-        self.assertIn("host node2: no word for 60 s; ranks 2-3 are not seen any more", errors)
-        self.assertIn("host node2 is lost with ranks 2-3: no word for 60 s", errors)
+        self.assertRegex(errors, "host node2: no word for 6[0-2] s; ranks 2-3 are not seen any more")
+        self.assertRegex(errors, "host node2 is lost with ranks 2-3: no word for 6[0-2] s")
 
 
 @unittest.skipUnless("LOCKSTEP_RAY" in os.environ, "LOCKSTEP_RAY names no folder with Ray")
