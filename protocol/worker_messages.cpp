@@ -12,6 +12,7 @@ LOCKSTEP_MESSAGE("unreadable", Unreadable, problem)
 
 namespace function {
 LOCKSTEP_EMPTY_MESSAGE("barrier", Barrier)
+LOCKSTEP_EMPTY_MESSAGE("preempted", Preempted)
 LOCKSTEP_MESSAGE("python", Python, text, number, own_names, rich)
 LOCKSTEP_MESSAGE("frame", Frame, move)
 LOCKSTEP_EMPTY_MESSAGE("detach", Detach)

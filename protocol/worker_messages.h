@@ -60,10 +60,13 @@ struct Unreadable {
   std::string problem = "the message has no such field";
 };
 
-/// What Builtin runs. A worker runs Barrier, and a rank of a Python job, at a prompt, the others.
+/// What Builtin runs. A worker runs Barrier and Preempted, and a rank of a Python job, at a prompt, the others; one of a
+/// session all.
 namespace function {
 /// A barrier of all ranks. run_ms of Done is the time that this rank waited.
 struct Barrier {};
+/// Runs what the rank has registered with on_preempt().
+struct Preempted {};
 /// Runs `text` in the selected frame.
 struct Python {
   std::string text;
@@ -79,7 +82,8 @@ struct Frame {
 struct Detach {};
 }  // namespace function
 
-using Function = std::variant<Unreadable, function::Barrier, function::Python, function::Frame, function::Detach>;
+using Function = std::variant<Unreadable, function::Barrier, function::Preempted, function::Python, function::Frame,
+                              function::Detach>;
 
 /// Runs a function of the worker's own on the run thread, as a cell of one step; no object is loaded. Answered by Done.
 struct Builtin {
@@ -110,7 +114,7 @@ namespace question {
 /// {"state": starting|idle|loading|running|waiting|regrouping|ending, "cell", "line" (first of the step that runs, or
 /// null), "since_s" (in this state), "collective" (as below, that it waits in, or null), "device", "rss_bytes",
 /// "threads", "cells_loaded"; on a GPU "device_name", "device_bus_id", and "on_device": true while the cell has ended
-/// and its work on the device has not}
+/// and its work on the device has not; "on_preempt": true where the rank has registered a function with on_preempt()}
 struct Status {};
 /// {"stack": ["train() at cell 7, line 4", ...] innermost first, "frames": [{"function", "cell", "line", "object"},
 /// ...]}; empty while the rank is idle

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <functional>
 #include <utility>
 
 #include "worker/interpose/exits.h"
@@ -12,6 +13,13 @@
 namespace lockstep::worker {
 namespace {
 std::atomic<Outbox*> g_outbox{nullptr};
+std::atomic<bool> g_has_preemption_function{false};
+
+/// Used on the run thread. What it refers to may be gone when a destructor of it would run.
+std::function<void()>& preemption_function() {
+  static auto* const function = new std::function<void()>;
+  return *function;
+}
 }  // namespace
 
 void send_values_to(Outbox& outbox) { g_outbox = &outbox; }
@@ -28,6 +36,17 @@ void send_to_session(protocol::Value value) {
 
 void send_to_session(protocol::Progress progress) {
   if (Outbox* outbox = g_outbox) outbox->post(std::move(progress));
+}
+
+void keep_for_preemption(std::function<void()> save) {
+  preemption_function() = std::move(save);
+  g_has_preemption_function = preemption_function() != nullptr;
+}
+
+bool has_preemption_function() { return g_has_preemption_function; }
+
+void run_preemption_function() {
+  if (const std::function<void()> save = preemption_function()) save();  // a copy: it may register another one
 }
 
 void end_without_run_thread() {

@@ -8,4 +8,9 @@ class Outbox;
 /// Sends values there from now on. Called once, at start.
 void send_values_to(Outbox& outbox);
 
+/// Whether a cell has registered a function with on_preempt(). From any thread.
+bool has_preemption_function();
+/// Calls it, on the run thread.
+void run_preemption_function();
+
 }  // namespace lockstep::worker

@@ -8,6 +8,7 @@
 
 #include "collectives/session_group.h"
 #include "worker/cell/cell_objects.h"
+#include "worker/host.h"
 #include "worker/interpose/throw_trace.h"
 #include "worker/nccl_evidence.h"
 #include "worker/process/run_state.h"
@@ -89,6 +90,7 @@ nlohmann::json status_reply(const Device* device, const Configuration& configura
   body["rss_bytes"] = resident_bytes();
   body["threads"] = thread_count();
   body["cells_loaded"] = cell_object_count();
+  if (has_preemption_function()) body["on_preempt"] = true;
   return body;
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "protocol/descriptor.h"
+#include "protocol/slurm_signals.h"
 #include "protocol/version.h"
 #include "worker/cell/cell_objects.h"
 #include "worker/host.h"
@@ -58,6 +59,7 @@ int run_rank() {
   auto* outbox = new Outbox(*pipes, event_fd);
   auto* queue = new RunQueue;
   become_run_thread();
+  protocol::outlive_slurm_signals();
   warm_up_stacks();
   StackProbe::watch_this_thread();
   install_crash_handlers(event_fd);

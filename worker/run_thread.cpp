@@ -17,6 +17,7 @@
 #include "protocol/installation.h"
 #include "worker/cell/call_sites.h"
 #include "worker/cell/cell_error.h"
+#include "worker/host.h"
 #include "worker/libtorch.h"
 #include "worker/process/interrupt.h"
 #include "worker/process/run_state.h"
@@ -247,6 +248,7 @@ void RunThread::handle(const protocol::Builtin& builtin) {
   const auto step = [&builtin] {
     if (const auto* unreadable = std::get_if<protocol::Unreadable>(&builtin.function))
       throw StartError(unreadable->problem);
+    if (std::holds_alternative<protocol::function::Preempted>(builtin.function)) return run_preemption_function();
     if (!std::holds_alternative<protocol::function::Barrier>(builtin.function))
       throw StartError("a worker can't do what ranks of Python jobs do");
     barrier();

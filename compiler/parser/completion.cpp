@@ -18,9 +18,9 @@ constexpr size_t kMostCompletions = 2000;
 constexpr unsigned kMostSignatures = 40;
 
 bool is_of_session(llvm::StringRef name) {
-  static const char* const kNames[] = {"arg",     "ddp",        "device",    "dist",      "get",  "gpu_id",
-                                       "inspect", "local_rank", "node_rank", "progress",  "rank", "set_seed",
-                                       "show",    "std",        "torch",     "world_size"};
+  static const char* const kNames[] = {"arg",      "ddp",        "device",    "dist",       "get",       "gpu_id",
+                                       "inspect",  "local_rank", "node_rank", "on_preempt", "progress",  "rank",
+                                       "set_seed", "show",       "std",       "torch",      "world_size"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 

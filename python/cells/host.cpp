@@ -85,6 +85,10 @@ void close_object(void* handle, const std::string& path) {
 void send_to_session(protocol::Value value) { python::send(std::move(value)); }
 void send_to_session(protocol::Progress progress) { python::send(std::move(progress)); }
 
+void keep_for_preemption(std::function<void()>) {
+  throw Error("ranks in Python save what they have in Python: call on_preempt(f) in a Python cell of a session");
+}
+
 void end_without_run_thread() {
   std::fputs("lockstep: a C++ cell has ended the main thread (pthread_exit), and the rank with it\n", stderr);
   ::_exit(1);

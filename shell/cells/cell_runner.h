@@ -71,6 +71,10 @@ class CellRunner {
   void user_interrupt();
   /// Stops what run() does, since the program ends. Ranks that do not come back within seconds are ended.
   void leave();
+  /// Gives these ranks more time, or less, after leave().
+  void give_time(EventLoop::Clock::duration time) { stopper_.give_time(time); }
+  /// Lets cells run again after leave(): the program has something to do before it ends.
+  void stay() { stopper_.stay(); }
 
   /// From the rank group.
   void message(FromWorker& from);

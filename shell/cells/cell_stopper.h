@@ -33,6 +33,12 @@ class CellStopper {
   void user_interrupt();
   /// Interrupts the served cell, since the program ends, and ends ranks that do not come back within seconds.
   void leave();
+  /// Gives them so long, after leave().
+  void give_time(EventLoop::Clock::duration time) {
+    if (limit_deadline_.is_set()) limit_deadline_.set_after(time, [this] { limit_step(); });
+  }
+  /// Takes leave() back for the cells that follow.
+  void stay() { is_leaving_ = false; }
   /// Ends the ranks of the served cell that are still in it after a while: an interrupt and an abort have been sent.
   void end_what_stays();
 

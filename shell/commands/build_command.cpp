@@ -226,7 +226,7 @@ class Build {
     if (signal == SIGINT)
       session->interrupt();
     else
-      session->leave();
+      session->leave(signal);
   }
 
   BuildOptions options_;

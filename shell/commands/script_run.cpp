@@ -92,6 +92,7 @@ int ScriptRun::run() {
         note(kExitNoStart);
       }
     }
+    session_->run_on_preempt();
     session_->shutdown();
   }
   session_.reset();
@@ -216,7 +217,7 @@ void ScriptRun::on_signal(int signal) noexcept {
   if (signal == SIGINT)
     session_->interrupt();
   else
-    session_->leave();
+    session_->leave(signal);
 }
 
 /// Ends a run whose output is lost: that is no success. Where nobody reads any more it stops, as programs in a pipe do.
@@ -224,7 +225,7 @@ void ScriptRun::check(const TextOutput& output) {
   if (output.lost()) note(kExitFailed);
   if (!output.closed() || std::exchange(stopped_for_readers_, true) || !session_) return;
   stopped_ = true;
-  session_->leave();
+  session_->leave(SIGPIPE);
 }
 
 /// Notes an exit code. The first thing that went wrong decides.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <ctime>
 #include <map>
 #include <set>
 #include <sstream>
@@ -153,24 +154,50 @@ std::optional<SlurmPlace> slurm_place() {
   return place;
 }
 
-std::string slurm_end() {
-  const std::string job = variable("SLURM_JOB_ID");
-  if (job.empty()) return {};
-  std::map<std::string, std::string> facts;
+namespace {
+
+/// Returns how long it is until a time as Slurm writes it: 2026-11-27T04:24:32.
+std::optional<std::chrono::seconds> time_until(const std::string& when) {
+  std::tm time = {};
+  if (!::strptime(when.c_str(), "%Y-%m-%dT%H:%M:%S", &time)) return std::nullopt;
+  time.tm_isdst = -1;
+  return std::chrono::seconds(std::max<std::time_t>(0, std::mktime(&time) - std::time(nullptr)));
+}
+
+/// Returns how long processes have from SIGTERM to SIGKILL, where Slurm ends a job. Throws StartError.
+std::optional<std::chrono::seconds> slurm_kill_wait() {
+  for (const std::string& line : lines_of("scontrol", {"show", "config"}))
+    if (line.starts_with("KillWait "))
+      if (const auto wait = number(line.substr(std::min(line.find_first_of("0123456789"), line.size()))))
+        return std::chrono::seconds(*wait);
+  return std::nullopt;
+}
+
+}  // namespace
+
+SlurmEnd slurm_end() {
+  SlurmEnd end{.job = variable("SLURM_JOB_ID"), .words = "", .left = {}, .kill_wait = {}};
+  if (end.job.empty()) return {};
   try {
-    for (const std::string& line : lines_of("scontrol", {"-o", "show", "job", job})) {
+    std::map<std::string, std::string> facts;
+    for (const std::string& line : lines_of("scontrol", {"-o", "show", "job", end.job})) {
       std::istringstream words(line);
       for (std::string word; words >> word;)
         if (const size_t at = word.find('='); at != std::string::npos) facts[word.substr(0, at)] = word.substr(at + 1);
     }
+    const std::string preempted = facts["PreemptTime"], state = facts["JobState"];
+    if (!preempted.empty() && preempted != "None")
+      end.words = fmt::format("Slurm preempts job {}", end.job);
+    else if (!state.empty() && state != "RUNNING")
+      end.words =
+          fmt::format("Slurm ends job {}, which has run for {} and may for {}: its limit is over, or it was cancelled",
+                      end.job, facts["RunTime"], facts["TimeLimit"]);
+    end.kill_wait = slurm_kill_wait();
+    end.left = state == "RUNNING" ? time_until(facts["EndTime"]) : end.kill_wait;
+    return end;
   } catch (const StartError&) {
     return {};
   }
-  const std::string preempted = facts["PreemptTime"], state = facts["JobState"];
-  if (!preempted.empty() && preempted != "None") return fmt::format("Slurm preempts job {}", job);
-  if (state.empty() || state == "RUNNING") return {};
-  return fmt::format("Slurm ends job {}, which has run for {} and may for {}: its limit is over, or it was cancelled",
-                     job, facts["RunTime"], facts["TimeLimit"]);
 }
 
 }  // namespace lockstep::shell

@@ -1,6 +1,7 @@
 // Machines besides this one, and how a program is started on each: by a launcher that exists, which gives a pipe to the
 // program's standard input and output, says who may, and encrypts or not.
 #pragma once
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,9 +45,14 @@ struct SlurmPlace {
 /// Returns nothing outside of Slurm, and in a job of one machine.
 std::optional<SlurmPlace> slurm_place();
 
-/// Says that Slurm ends the job in which this process runs, and for what: "preempts job 17"; empty where it does not, or
-/// does not answer.
-std::string slurm_end();
+/// What Slurm says of the end of the job in which this process runs.
+struct SlurmEnd {
+  std::string job;  // its number; empty: there is none, or Slurm does not answer
+  std::string words;  // "Slurm preempts job 17"; empty: Slurm does not end it now
+  std::optional<std::chrono::seconds> left;  // until its processes are killed, or it has to be over
+  std::optional<std::chrono::seconds> kill_wait;  // that processes have from SIGTERM to SIGKILL, where Slurm ends a job
+};
+SlurmEnd slurm_end();
 
 /// The name of this machine; empty where it has none.
 std::string this_host();

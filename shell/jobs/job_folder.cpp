@@ -1,6 +1,8 @@
 #include "shell/jobs/job_folder.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -224,6 +226,16 @@ std::optional<JobFolder::Verdict> JobFolder::verdict() const {
 JobFolder::~JobFolder() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
+}
+
+std::string full_disk() {
+  constexpr unsigned long kSmallest = 64 << 10;  // a rank writes a few files of one page
+  for (const std::string& folder : protocol::runtime_directories()) {
+    struct statvfs disk = {};
+    if (::statvfs(folder.c_str(), &disk) == 0 && disk.f_blocks > 0 && disk.f_bavail * disk.f_frsize < kSmallest)
+      return fmt::format("{} has {} bytes left (df {})", folder, disk.f_bavail * disk.f_frsize, folder);
+  }
+  return "";
 }
 
 }  // namespace lockstep::shell

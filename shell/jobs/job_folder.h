@@ -77,4 +77,8 @@ class JobFolder {
   std::string path_;
 };
 
+/// Says which folder, in which ranks of this machine write what they say of themselves, has no space left; empty where
+/// all have some. Such ranks are not watched, and their own words about it may be in a file of their launcher.
+std::string full_disk();
+
 }  // namespace lockstep::shell

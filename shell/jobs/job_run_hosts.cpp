@@ -225,7 +225,7 @@ bool JobRun::take_verdict() {
 void JobRun::look_for_end_by_slurm() {
   // A `lockstep run` in each task of a step would say it as often.
   if (options_.is_judged_elsewhere || (interrupted_ == 0 && ending_)) return;
-  const std::string words = slurm_end();
+  const std::string words = slurm_end().words;
   if (words.empty()) return;
   write_message(words);
   const auto failed_first = [](const auto& each) {

@@ -129,6 +129,10 @@ struct StoreEnded {
 struct RelayWarning {
   std::string text;
 };
+/// The relay has got one of protocol::kPreemptionSignals.
+struct RelaySignalled {
+  int signal = 0;
+};
 struct Logs {
   int64_t number = 0;
   std::map<int, nlohmann::json> logs;  // inspect::log_json(), by rank
@@ -153,11 +157,12 @@ LOCKSTEP_MESSAGE("failed", RanksFailed, why)
 LOCKSTEP_MESSAGE("ended", RankEnded, rank, how, signal, last_lines, ends)
 LOCKSTEP_MESSAGE("store_ended", StoreEnded, how, last_lines)
 LOCKSTEP_MESSAGE("warning", RelayWarning, text)
+LOCKSTEP_MESSAGE("signalled", RelaySignalled, signal)
 LOCKSTEP_MESSAGE("logs", Logs, number, logs)
 
 using ToRelay =
     std::variant<Ask, Ping, JudgedElsewhere, JudgesVerdict, Piece, StartRanks, KillRank, PutFile, ReadLogs, EndSoon>;
 using FromRelay = std::variant<RelayHello, RankSeen, RankGone, LauncherReport, AskAnswer, Pong, Piece, RanksStarted,
-                               RanksFailed, RankEnded, StoreEnded, RelayWarning, Logs>;
+                               RanksFailed, RankEnded, StoreEnded, RelayWarning, RelaySignalled, Logs>;
 
 }  // namespace lockstep::shell

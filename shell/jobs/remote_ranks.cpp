@@ -1,9 +1,14 @@
 #include "shell/jobs/remote_ranks.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
 
 #include "inspectors/hang/picture_json.h"
 #include "protocol/error.h"
+#include "protocol/slurm_signals.h"
 
 namespace lockstep::shell {
 namespace {
@@ -59,6 +64,10 @@ void RemoteRanks::take(FromRelay&& message, std::vector<std::string> frames) {
     listener_.store_ended(store->how, store->last_lines);
   } else if (const auto* warning = std::get_if<RelayWarning>(&message)) {
     listener_.warning(warning->text);
+  } else if (const auto* signalled = std::get_if<RelaySignalled>(&message)) {
+    // Slurm warns the processes of a step, and not those of the batch script or of salloc that have started it.
+    if (std::ranges::find(protocol::kPreemptionSignals, signalled->signal) != std::end(protocol::kPreemptionSignals))
+      ::kill(::getpid(), signalled->signal);
   }
 }
 

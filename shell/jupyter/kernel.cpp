@@ -93,6 +93,7 @@ class Kernel {
       queue_.pop_front();
       answer(request);
     }
+    session_.run_on_preempt();
     const bool is_asked = !shutdown_.header.empty();
     if (is_asked) {
       const json content = {{"status", "ok"}, {"restart", flag_of(shutdown_.content, "restart", false)}};
@@ -219,7 +220,7 @@ class Kernel {
 
   void leave() {
     if (leaving_ == 0) leaving_ = kAsked;
-    session_.leave();
+    session_.leave(/*signal=*/0);
   }
 
   void interrupt() {
@@ -391,12 +392,12 @@ class Kernel {
     handle_signal(SIGINT, [](int) {
       if (Kernel* kernel = current_) kernel->interrupt_session();
     });
-    for (const int signal : {SIGTERM, SIGHUP, SIGQUIT})
+    for (const int signal : kEndingSignals)
       handle_signal(signal, [](int number) {
         Kernel* kernel = current_;
         if (!kernel) return;
         if (kernel->leaving_ == 0) kernel->leaving_ = number;
-        kernel->session_.leave();
+        kernel->session_.leave(number);
       });
   }
 

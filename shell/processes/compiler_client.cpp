@@ -21,6 +21,7 @@ CompilerClient::CompilerClient(const CompilerOptions& options) {
     launch.arguments.insert(launch.arguments.end(), {"--python-job", options.torch, options.headers});
   launch.inherit = {theirs.get()};
   launch.output = output_.write_end();
+  launch.outlives_slurm_signals = true;
   process_ = std::make_unique<Child>(launch);
   output_.close_write_end();
 }

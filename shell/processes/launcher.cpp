@@ -19,6 +19,7 @@
 #include "protocol/blocked_signals.h"
 #include "protocol/error.h"
 #include "protocol/installation.h"
+#include "protocol/slurm_signals.h"
 
 extern char** environ;
 
@@ -46,6 +47,8 @@ constexpr const char* kWorker = "lockstep-worker";
     if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) ::signal(signal, SIG_DFL);
   }
   for (const int signal : launch.default_signals) ::signal(signal, SIG_DFL);
+  if (launch.outlives_slurm_signals && protocol::is_in_slurm_job())
+    for (const int signal : protocol::kPreemptionSignals) ::signal(signal, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
   if (launch.as_in_shell)

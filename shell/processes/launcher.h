@@ -31,6 +31,9 @@ struct Launch {
   bool as_in_shell = false;
   /// Signals that it does not ignore, whether or not this process does.
   std::vector<int> default_signals = {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+  /// Ignores, within a job of Slurm, what Slurm sends to all processes of a step (protocol/slurm_signals.h). For programs
+  /// that start no others, which would ignore it as well.
+  bool outlives_slurm_signals = false;
 };
 
 /// Says how a process ended, in words: "was killed by SIGKILL", "exited with code 3".

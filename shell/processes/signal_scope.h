@@ -13,20 +13,22 @@ inline void handle_signal(int signal, void (*handler)(int)) {
   ::sigaction(signal, &action, nullptr);
 }
 
-/// While it lives, `handler` gets SIGINT, SIGTERM, SIGHUP and SIGQUIT. One at a time.
+/// The signals that ask a program to end, besides SIGINT.
+inline constexpr int kEndingSignals[] = {SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+/// While it lives, `handler` gets SIGINT and kEndingSignals. One at a time.
 class SignalScope {
  public:
   explicit SignalScope(void (*handler)(int signal)) {
-    for (const int signal : kSignals) handle_signal(signal, handler);
+    handle_signal(SIGINT, handler);
+    for (const int signal : kEndingSignals) handle_signal(signal, handler);
   }
   ~SignalScope() {
-    for (const int signal : kSignals) ::signal(signal, SIG_DFL);
+    ::signal(SIGINT, SIG_DFL);
+    for (const int signal : kEndingSignals) ::signal(signal, SIG_DFL);
   }
   SignalScope(const SignalScope&) = delete;
   SignalScope& operator=(const SignalScope&) = delete;
-
- private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 };
 
 }  // namespace lockstep::shell

@@ -64,6 +64,7 @@ StoreProcess::StoreProcess(EventLoop& loop, Launch launch, const SessionDirector
   // Nothing may block the session: a keeper that does not read is one that has ended.
   set_nonblocking(keeper_line_.write.get());
   launch.arguments.emplace_back("--store");
+  launch.outlives_slurm_signals = true;
   launch.environment.insert({{"LOCKSTEP_LIFELINE_FD", std::to_string(keeper_line_.read.get())},
                              {"LOCKSTEP_LISTEN_FD", std::to_string(listener.get())},
                              {"LOCKSTEP_SESSION_DIR", directory.path()}});

@@ -28,6 +28,7 @@
 #include "protocol/files.h"
 #include "protocol/pipe_channel.h"
 #include "protocol/runtime_folder.h"
+#include "protocol/slurm_signals.h"
 #include "protocol/version.h"
 #include "shell/hosts/host.h"
 #include "shell/hosts/tunnels.h"
@@ -50,6 +51,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
+constexpr auto kEndsLimit = 5s;  // for ranks that are asked to end when the relay is
 constexpr auto kLonely = 120s;  // without a word from the judge, which asks every 2 s; or with nobody who reads
 
 /// Returns the ranks of all jobs of this user, and of a session those in the folder `own`.
@@ -71,13 +73,14 @@ AgentAnswer by_log_of(const JobMember& rank, const std::string& request) {
   return {.body = {{"ok", true}, {"logs", logs}}, .error = ""};
 }
 
-/// Returns a descriptor that is readable once this process is asked to end, as Slurm does with the steps of a job.
+/// Returns a descriptor that is readable once this process is asked to end, as Slurm does with the steps of a job, or
+/// hears that this comes soon.
 Descriptor terminations() {
   sigset_t signals;
   ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGTERM);
+  for (const int signal : protocol::kPreemptionSignals) ::sigaddset(&signals, signal);
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return Descriptor(::signalfd(-1, &signals, SFD_CLOEXEC));
+  return Descriptor(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 class Relay {
@@ -107,7 +110,7 @@ class Relay {
                      .gpus = has_hub_ ? find_gpus().count() : 0});
     new_files_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     loop_.watch(input_, [this] { read(); });
-    loop_.watch(terminations_.get(), [this] { is_over_ = true; });
+    loop_.watch(terminations_.get(), [this] { signalled(); });
     if (new_files_)
       loop_.watch(new_files_.get(), [this] {
         char events[8192];
@@ -117,21 +120,39 @@ class Relay {
       });
     look();
     // A judge whose machine is gone does not end the input.
-    while (!is_over_ && !loop_.run_until([this] { return is_over_.load(); }, asked_at_ + kLonely))
+    const auto ends = [this] { return is_over_ || is_asked_to_end_; };
+    while (!ends() && !loop_.run_until(ends, asked_at_ + kLonely))
       is_over_ = EventLoop::Clock::now() >= asked_at_ + kLonely;
+    // Slurm ends ranks together with this process, and its input: what the judge has written for a job goes with the last
+    // of them.
+    signalled();
+    const auto is_of_judged = [this](const auto& each) { return judged_.contains(each.second.folder()); };
+    loop_.forget(input_);
+    if (is_asked_to_end_)
+      loop_.run_until([&] { return std::ranges::none_of(ranks_, is_of_judged); }, EventLoop::Clock::now() + kEndsLimit);
     askers_.clear();  // which waits for them
     for (const std::string& folder : judged_) leave(folder);
     return 0;
   }
 
  private:
+  /// A session ends in order then, and this relay with its input. A job that is watched hears of signals by itself.
+  void signalled() {
+    signalfd_siginfo signal = {};
+    while (::read(terminations_.get(), &signal, sizeof signal) == sizeof signal)
+      if (session_.is_started())
+        write(RelaySignalled{static_cast<int>(signal.ssi_signo)});
+      else if (signal.ssi_signo == SIGTERM)
+        is_asked_to_end_ = true;
+  }
+
   void write(const FromRelay& message, std::vector<std::string> frames = {}) {
     const std::string bytes =
         protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = std::move(frames)});
     const std::lock_guard lock(writes_);
     // Where nobody reads, the loop waits here as well: what ends the relay is looked for here, too.
     for (std::string_view rest = bytes; !rest.empty() && !is_over_;) {
-      pollfd polled[] = {{output_, POLLOUT, 0}, {terminations_.get(), POLLIN, 0}};
+      pollfd polled[] = {{output_, POLLOUT, 0}, {session_.is_started() ? -1 : terminations_.get(), POLLIN, 0}};
       const bool is_read = poll_until(polled, EventLoop::Clock::now() + kLonely) > 0 && polled[1].revents == 0;
       const ssize_t count = is_read ? uninterrupted([&] { return ::write(output_, rest.data(), rest.size()); }) : -1;
       if (count > 0)
@@ -153,6 +174,8 @@ class Relay {
         }
     }
     watch_.look();
+    if (const std::string full = full_disk(); !full.empty() && !std::exchange(said_full_, true))
+      write(RelayWarning{fmt::format("{}: {}: ranks that start there can't be watched", this_host(), full)});
     for (const JobMember& each : all_ranks(session_.job_folder()))
       if (!each.is_alive && !seen_.contains(each.facts.pid) && is_of_watched_job(each)) say_that_it_ended(each);
   }
@@ -347,6 +370,8 @@ class Relay {
   std::list<std::future<void>> askers_;
   std::set<std::string> reported_, judged_, made_;  // folders; made_: whose job.json is written here
   EventLoop::Clock::time_point asked_at_ = EventLoop::Clock::now();
+  bool said_full_ = false;  // that a disk is
+  bool is_asked_to_end_ = false;  // by SIGTERM
   std::atomic<bool> is_over_ = false;
 };
 

@@ -25,6 +25,8 @@ class SessionRanks {
   void take(const ReadLogs& read);
   void take(const EndSoon&);
 
+  bool is_started() const { return directory_ != nullptr; }
+
   /// The folder of the job that Python ranks are; empty: there are none.
   std::string job_folder() const;
 

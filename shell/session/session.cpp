@@ -109,6 +109,7 @@ void Session::send(Asked what) noexcept {
 
 void Session::take(Asked what) {
   const State& s = *state_;
+  if (what == Asked::preempt) return take_preemption();
   if (s.runner && what == Asked::leave) s.runner->leave();
   if (s.runner && what == Asked::interrupt) s.runner->user_interrupt();
   if (s.interrupt_command) s.interrupt_command();

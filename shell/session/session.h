@@ -5,6 +5,7 @@
 // serves the ranks and returns when the cell is over. A front end that waits for a person calls serve() with the
 // descriptor it waits for.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "protocol/descriptor.h"
+#include "shell/processes/event_loop.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
@@ -54,16 +56,23 @@ class Session : public SessionCore {
   /// From a signal handler: asks the running cell to stop; a second time makes run() offer to end ranks that did not
   /// come back, a third ends them.
   void interrupt() noexcept { send(Asked::interrupt); }
-  /// From a signal handler: the program is to end. As interrupt(), and ranks that do not come back within seconds are
-  /// ended, unasked.
-  void leave() noexcept { send(Asked::leave); }
+  /// From a signal handler: the program is to end, by this signal (0: by none). As interrupt(), and ranks that do not come back within
+  /// seconds are ended, unasked. Signals that come while ranks save what they hold do not disturb them.
+  void leave(int signal) noexcept;
+  /// Where one of protocol::kPreemptionSignals has been given to leave(): says who ends the session and how much time is
+  /// left, and has the ranks run what cells have registered with on_preempt(). A front end calls it before it ends.
+  void run_on_preempt();
   /// From a signal handler, at a prompt: a question about a text that waits for the compiler is given up.
   void give_up_question() noexcept { send(Asked::give_up_question); }
 
  private:
-  enum class Asked : char { interrupt = 1, leave, give_up_question };
+  enum class Asked : char { interrupt = 1, leave, preempt, give_up_question };
   void send(Asked what) noexcept;
   void take(Asked what);
+  void take_preemption();
+  void say_preempted();
+  RankSet ranks_that_save();
+  void save(const RankSet& ranks);
 
   CellOutcome run_cell(const std::string& text, const std::string& title);
   void run_parts(RunningCell& cell, CellOutcome& outcome);
@@ -74,6 +83,9 @@ class Session : public SessionCore {
   bool is_name(const std::string& name);
 
   Pipe signals_ = make_pipe();
+  std::atomic<int> preempted_by_{0};  // the signal
+  std::optional<EventLoop::Clock::time_point> preempted_until_;  // ranks may save what they hold; set when people know
+  bool is_saving_ = false;
   int typing_fd_ = -1;  // what is typed while a cell runs
   std::function<void()> typed_;
 };

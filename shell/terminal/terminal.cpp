@@ -146,6 +146,7 @@ class Terminal : private EventSink {
       if (code != 0 && exit_code == 0) exit_code = code;
       if (code == kLeave || output_.closed() || (interrupted_ && !interactive_)) break;
     }
+    session_.run_on_preempt();
     if (leaving_) return 128 + leaving_;
     if (interactive_) return 0;
     if (exit_code == kLeave) exit_code = 0;
@@ -305,7 +306,7 @@ class Terminal : private EventSink {
     output_.write(bytes, renderer_.draws_output());
     if (reader_ && at_prompt_) reader_->set_prompt(prompt(detect_screen(STDOUT_FILENO)));  // a rank may have died
     if (reader_) reader_->show();
-    if (output_.closed()) session_.leave();
+    if (output_.closed()) session_.leave(SIGPIPE);
   }
 
   void install_signals() {
@@ -315,7 +316,8 @@ class Terminal : private EventSink {
       terminal->interrupted_ = true;
       if (terminal->interactive_ && !terminal->at_prompt_ && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp())
         ::tcflush(STDIN_FILENO, TCIFLUSH);  // a line that was begun: NoEcho has taken that from the kernel
-      terminal->interrupt(&Session::interrupt);
+      terminal->interrupt();
+      if (!terminal->at_prompt_) terminal->session_.interrupt();
     });
     if (editing_) {
       handle_signal(SIGWINCH, [](int) {
@@ -325,23 +327,23 @@ class Terminal : private EventSink {
         if (Terminal* terminal = current_; terminal && terminal->at_prompt_) terminal->editing_->resumed();
       });
     }
-    for (const int signal : {SIGTERM, SIGHUP, SIGQUIT})
+    for (const int signal : kEndingSignals)
       handle_signal(signal, [](int number) {
         Terminal* terminal = current_;
         if (!terminal) return;
         terminal->leaving_ = number;
-        terminal->interrupt(&Session::leave);
+        terminal->interrupt();
+        terminal->session_.leave(number);
       });
   }
 
-  void interrupt(void (Session::*stop)() noexcept) noexcept {
+  void interrupt() noexcept {
     if (at_prompt_) {
       reader_->interrupt();
       if (leaving_) output_.interrupt();
       if (asking_) session_.give_up_question();
     } else {
       output_.interrupt();
-      (session_.*stop)();
     }
   }
 

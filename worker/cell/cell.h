@@ -1,5 +1,5 @@
 // What a cell sees without an #include: LibTorch, who this rank is, dist::, ddp::, inspect::, show(), get(),
-// set_seed(), arg(), progress(). The compiler builds its precompiled header from this file; the worker defines what is declared
+// set_seed(), on_preempt(), arg(), progress(). The compiler builds its precompiled header from this file; the worker defines what is declared
 // here.
 #pragma once
 #include <torch/torch.h>
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <iosfwd>
 #include <iostream>
 #include <map>
@@ -89,6 +90,11 @@ extern "C" void __lockstep_load_library(const char* library) __asm__("lockstep_c
 
 /// Seeds LibTorch's generators of every device and std::rand. Local: other ranks keep theirs.
 void set_seed(uint64_t seed);
+
+/// Keeps `save` for a session that is asked to end: by SIGTERM, as Slurm sends it before it preempts or ends a job, or by
+/// the signal of its option --signal. Each rank that has registered a function runs it then, after its cell, which is
+/// interrupted. A later call replaces the function, and nullptr takes it away. Local.
+void on_preempt(std::function<void()> save) __asm__("lockstep_cell_on_preempt");
 
 namespace lockstep::detail {
 struct Show {

@@ -4,10 +4,12 @@
 #include <charconv>
 #include <cstdlib>
 #include <stdexcept>
+#include <utility>
 
 #include "worker/cell/cell.h"
 #include "worker/cell/throw_guard.h"
 #include "worker/process/configuration.h"
+#include "worker/process/host.h"
 #include "worker/process/interrupt.h"
 
 using lockstep::worker::configuration;
@@ -26,6 +28,8 @@ void set_seed(uint64_t seed) {
   torch::manual_seed(seed);
   std::srand(static_cast<unsigned>(seed));
 }
+
+void on_preempt(std::function<void()> save) { lockstep::worker::keep_for_preemption(std::move(save)); }
 
 namespace lockstep {
 

@@ -2,6 +2,7 @@
 // (worker/host.cpp), and a rank of a Python job (python/cells/host.cpp). All else about cells is the same code in both
 // (worker/cell/). The process defines configuration() as well, and where exceptions were thrown (throw_trace.h).
 #pragma once
+#include <functional>
 #include <string>
 
 #include "protocol/worker_messages.h"
@@ -22,6 +23,9 @@ void call_step(void (*step)());
 void send_to_session(protocol::Value value);
 /// Sends progress, which replaces what has not been sent yet of the same loop.
 void send_to_session(protocol::Progress progress);
+
+/// Keeps what on_preempt() registers.
+void keep_for_preemption(std::function<void()> save);
 
 /// Ends the rank, which can't go on: a cell has ended the thread that runs cells (pthread_exit).
 [[noreturn]] void end_without_run_thread();

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 import lockstep
+from lockstep.session import _preempt
 
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 _GET_WORDS = ("ws", "rank", "grank", "lrank", "pg")
@@ -30,6 +31,7 @@ def of_cells(settings: dict[str, Any]) -> dict[str, Any]:
         "lockstep": lockstep,
         "get": get,
         "set_seed": set_seed,
+        "on_preempt": _preempt.on_preempt,
         "arg": _arguments(settings["arguments"]),
     }
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from lockstep.core import _backend, _library
 from lockstep.prompt import _prompt, _questions
-from lockstep.session import _debugger
+from lockstep.session import _debugger, _preempt
 
 _INTERRUPT_SECONDS = 0.2  # after which a cell that an interrupt has not ended is freed from its collectives
 
@@ -27,7 +27,8 @@ class SessionPrompt(_prompt.Prompt):
             super()._handle(message)
 
     def _functions(self) -> dict[str, Callable[[int, dict[str, Any]], None]]:
-        return {"python": self._run_python, "barrier": lambda cell, arguments: dist.barrier()}
+        return {"python": self._run_python, "barrier": lambda cell, arguments: dist.barrier(),
+                "preempted": lambda cell, arguments: _preempt.run()}
 
     def _begin_cell(self, cell: int) -> None:
         _library.call("enter_cell", cell=cell)
@@ -89,7 +90,7 @@ class SessionPrompt(_prompt.Prompt):
             return self._hang()
         answer = super()._answer(message)
         if what == "status":
-            answer.update(_device_facts())
+            answer.update(_device_facts(), on_preempt=_preempt.is_registered())
         if what == "status" and self._running:
             calls = _library.call("calls_in_flight")["calls"]
             if calls:

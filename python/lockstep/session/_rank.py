@@ -18,7 +18,7 @@ import torch.distributed as dist
 from lockstep.core import _backend
 from lockstep.prompt import _capture, _frames, _magics
 from lockstep.prompt._invitations import Invitation
-from lockstep.session import _names
+from lockstep.session import _names, _preempt
 from lockstep.session._prompt import SessionPrompt
 
 SETTINGS = "LOCKSTEP_RANK_SETTINGS"
@@ -35,6 +35,7 @@ def run(settings: dict[str, Any]) -> NoReturn:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        _preempt.outlive_slurm_signals()
         os.environ.update(settings["environment"])
         os.environ.setdefault("MPLBACKEND", "Agg")  # no rank has windows
         torch.set_num_threads(settings["threads"])

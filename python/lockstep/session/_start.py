@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from lockstep.core import _library
-from lockstep.session import _names, _rank
+from lockstep.session import _names, _preempt, _rank
 
 _PR_SET_PDEATHSIG = 1
 
@@ -23,6 +23,7 @@ _PR_SET_PDEATHSIG = 1
 def main() -> NoReturn:
     """The plan of the session comes as JSON on the standard input."""
     plan: dict[str, Any] = json.load(sys.stdin)
+    _preempt.outlive_slurm_signals()
     _library.map_library()
     _names.seed_afresh()  # imports what it needs, which the ranks then need not
     obstacle = _obstacle_to_copies()
