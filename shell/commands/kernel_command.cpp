@@ -10,6 +10,7 @@
 #include "shell/commands/command.h"
 #include "shell/commands/session_flags.h"
 #include "shell/jobs/python_ranks.h"
+#include "shell/jobs/session_hosts.h"
 #include "shell/jupyter/kernel.h"
 #include "shell/jupyter/kernel_spec.h"
 

@@ -5,8 +5,6 @@
 #include <memory>
 
 #include "protocol/error.h"
-#include "shell/hosts/host.h"
-#include "shell/processes/launcher.h"
 #include "shell/processes/session_plan.h"
 #include "shell/text/suggest.h"
 
@@ -69,6 +67,9 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
   app.add_option("--launch", options.launch,
                  "The command of a launcher that starts a process for each rank: \"mpirun -n 4 -H node1:2,node2:2\"")
       ->type_name("COMMAND");
+  app.add_flag_callback(
+      "--ray", [&options] { options.launch = kRay; },
+      "Ranks on the nodes of the Ray cluster that `ray status` shows here");
   app.add_option("--remote-program", options.remote_program,
                  "With other machines: the path of lockstep there (default: that of this one)")
       ->type_name("PATH");
@@ -119,21 +120,6 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
 bool asks_for_ranks(const SessionOptions& options) {
   return options.num_processes || !options.gpu_ids.empty() || options.share_gpu || options.all_gpus_visible ||
          options.backend != "auto" || !options.is_here();
-}
-
-void choose_hosts(SessionOptions& options) {
-  if (options.hosts == "none") {
-    options.hosts.clear();
-  } else if (options.is_here()) {
-    const auto place = slurm_place();
-    if (place && !place->is_task) options.hosts = "slurm:" + place->job;
-  }
-  if (!options.hosts.empty() && (!options.ticket.empty() || !options.launch.empty()))
-    throw UsageError(
-        "--hosts starts the ranks through ssh, --ticket and --launch through a launcher: give one of them");
-  if (options.is_here() && !options.remote_program.empty())
-    throw UsageError("--remote-program is the path of lockstep on other machines, which --hosts names");
-  if (!options.is_here() && options.remote_program.empty()) options.remote_program = find_program("lockstep");
 }
 
 }  // namespace lockstep::shell

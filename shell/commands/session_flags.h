@@ -10,10 +10,6 @@ namespace lockstep::shell {
 /// of GPUs, memory for that many ranks) is checked by plan_session.
 void add_session_options(CLI::App& app, SessionOptions& options);
 
-/// Chooses the machines of the session where its user has not: within a job of Slurm its nodes, else this one. Throws
-/// UsageError for options that contradict one another.
-void choose_hosts(SessionOptions& options);
-
 /// Whether the user said what the session shall be: then it starts before the first prompt, and not with the first
 /// cell.
 bool asks_for_ranks(const SessionOptions& options);

@@ -3,6 +3,7 @@
 
 #include "shell/commands/command.h"
 #include "shell/commands/session_flags.h"
+#include "shell/jobs/session_hosts.h"
 #include "shell/terminal/terminal.h"
 
 namespace lockstep::shell {

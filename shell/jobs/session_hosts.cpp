@@ -7,6 +7,7 @@
 
 #include "protocol/error.h"
 #include "shell/jobs/remote_ranks.h"
+#include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
 namespace {
@@ -43,6 +44,21 @@ std::vector<int> spread(const std::vector<std::unique_ptr<RemoteRanks>>& hosts, 
 }
 
 }  // namespace
+
+void choose_hosts(SessionOptions& options) {
+  if (options.hosts == "none") {
+    options.hosts.clear();
+  } else if (options.is_here()) {
+    const auto place = slurm_place();
+    if (place && !place->is_task) options.hosts = "slurm:" + place->job;
+  }
+  if (!options.hosts.empty() && (!options.ticket.empty() || !options.launch.empty()))
+    throw UsageError(
+        "--hosts starts the ranks through ssh, --ticket and --launch through a launcher: give one of them");
+  if (options.is_here() && !options.remote_program.empty())
+    throw UsageError("--remote-program is the path of lockstep on other machines, which --hosts names");
+  if (!options.is_here() && options.remote_program.empty()) options.remote_program = find_program("lockstep");
+}
 
 RankPlaces places_on_hosts(EventLoop& loop, const SessionOptions& options, const std::string& hub,
                            const bool& interrupted) {

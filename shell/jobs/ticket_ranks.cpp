@@ -14,6 +14,7 @@
 #include "protocol/error.h"
 #include "protocol/rank_set.h"
 #include "shell/hosts/network.h"
+#include "shell/jobs/ray_launcher.h"
 #include "shell/jobs/remote_ranks.h"
 #include "shell/link/link_server.h"
 #include "shell/processes/deadline.h"
@@ -122,9 +123,14 @@ class Gathering {
  private:
   void start_launcher(const SessionOptions& options) {
     Launch launch;
-    launch.program = "sh";
-    launch.arguments = {
-        "-c", "exec " + options.launch + " \"$@\"", "sh", options.remote_program, "relay", "--ticket", ticket_->path};
+    if (options.launch == kRay) {
+      launch.program = options.python && !options.python->empty() ? *options.python : "python3";
+      launch.arguments = {"-c", kRayLauncher, std::to_string(size_)};
+    } else {
+      launch.program = "sh";
+      launch.arguments = {"-c", "exec " + options.launch + " \"$@\"", "sh"};
+    }
+    launch.arguments.insert(launch.arguments.end(), {options.remote_program, "relay", "--ticket", ticket_->path});
     ticket_->launcher = std::make_unique<Child>(launch);
     loop_.watch(ticket_->launcher->pidfd(), [this, command = options.launch] {
       const auto end = ticket_->launcher->ended();

@@ -13,6 +13,9 @@
 
 namespace lockstep::shell {
 
+/// SessionOptions::launch of ranks on the nodes of a Ray cluster.
+inline constexpr const char* kRay = "ray";
+
 struct SessionOptions {
   std::optional<int> num_processes;  // none: one per visible GPU, two CPU ranks where there is none
   std::vector<int> gpu_ids;
@@ -45,7 +48,7 @@ struct SessionOptions {
   std::string hosts;  // other machines that may have ranks of the job: "node1,node2", "slurm:1234", "kubectl:pod1,pod2"
   std::string remote_program;  // the path of lockstep there
   std::string ticket;  // the file with which relays come that somebody else starts; `launch`: the session does
-  std::string launch;  // the command of a launcher: "mpirun -n 4 -H node1:2,node2:2"
+  std::string launch;  // the command of a launcher: "mpirun -n 4 -H node1:2,node2:2"; or kRay
   bool is_here() const { return hosts.empty() && ticket.empty() && launch.empty(); }
   bool ends_at_continue =
       false;  // the prompt of `lockstep run -- LAUNCHER…`: continue gives the terminal back to the job

@@ -84,6 +84,32 @@ class Sessions(unittest.TestCase):
         self.assertIn("ended with exit code 3", output)
         self.assert_nothing_is_left()
 
+    def test_from_a_prompt(self):
+        where = "#include <unistd.h>\nchar name[64]; gethostname(name, 64); std::string(name)"
+        output = self.run_cells(["%dist_init -n 4 --hosts node1,node2", where, "%dist_init --hosts node1,node2",
+                                 "%dist_shutdown", "%dist_init -n 2 --hosts none", where], hosts="")
+        self.assertIn('0-1 = "node1"\n2-3 = "node2"\n', output)
+        self.assertIn("4 ranks are running already\n", output)
+        self.assertIn('0-1 = "hub"\n', output)
+        self.assertIn("each has at least one rank", self.run_cells(["%dist_init -n 1 --hosts node1,node2"], hosts="", code=2))
+        if launchers.missing(self.hosts, *launchers.OpenMpi.programs):
+            return
+        mpirun = shlex.join(map(str, launchers.OpenMpi.command(self.hosts, 2)))
+        output = self.run_cells([f'%dist_init --launch "{mpirun}"', where], hosts="")
+        self.assertIn('0-1 = "node1"\n2-3 = "node2"\n', output)
+        self.assert_nothing_is_left()
+
+    def test_from_ipython(self):
+        said = self.hosts["hub"].run(sys.executable, "-c", """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "import socket\\nsocket.gethostname()",
+             "%dist_shutdown"):
+    shell.run_cell(cell).raise_error()
+""")
+        self.assertIn("0   = 'node1'\n1   = 'node2'\n", said)
+        self.assert_nothing_is_left()
+
     def test_a_hang_is_proven(self):
         output = self.run_cells(["if (rank != 3) dist::barrier();"], code=4)
         self.assertIn("ranks 0-2 wait in barrier #1 (cell 1, line 1), and rank 3 has finished without entering it", output)
@@ -190,10 +216,58 @@ class Sessions(unittest.TestCase):
         self.assertFalse(ticket.exists())
         self.assert_nothing_is_left()
 
-    def test_an_allocation_of_slurm(self):
+    def test_preempted_sessions(self):
+        """Slurm signals the ranks and relays of a step, and at the end of a batch script all of its processes."""
+        self.hosts_with_slurm()
+        output = self.run_preempted(1, lambda hub, job: hub.run("scancel", job))
+        self.assertRegex(output, "SIGTERM: Slurm ends job [0-9]+, which has run for .*; 2 s are left")
+        output = self.run_preempted(2, lambda hub, job: hub.start("srun", "--partition=urgent", "-N2", "--exclusive",
+                                                                  "true", stderr=subprocess.DEVNULL))
+        self.assertRegex(output, "SIGTERM: Slurm preempts job [0-9]+; [0-9] s (are|is) left")
+        output = self.run_preempted(2, lambda hub, job: hub.run("scancel", "--signal=USR2", job))
+        self.assertRegex(output, "SIGUSR2: job [0-9]+ of Slurm is to end; [0-9]+ s are left")
+        self.run_preempted(2, lambda hub, job: hub.run("scancel", "--signal=USR2", job), f"--python={sys.executable}")
+
+    def run_preempted(self, nodes, preempt, *python):
+        """A session in a batch script on so many nodes, whose ranks are in a cell when `preempt` is called. They save what
+        they have, and the session ends with 130."""
+        cells = ['# %%\non_preempt(lambda: print("saved on", rank, "\\n", end="", flush=True))', 'import time\n'
+                 'if rank == 0: print("waits", flush=True)\nwhile True: time.sleep(1)'] if python else [
+            'on_preempt([] { auto sum = torch::ones({1}); dist::all_reduce(sum); '
+            'std::cout << "saved on " << rank << " of " << sum.item<int>() << "\\n"; });',
+            '#include <unistd.h>\nif (rank == 0) std::cout << "waits" << std::endl;\nwhile (true) sleep(1);']
+        mark, name = ("# %%", "cells.py") if python else ("// %%", "cells.cpp")
+        session, script, said = (self.hosts.folder / each for each in (name, "batch.sh", "said"))
+        session.write_text("".join(f"{mark}\n{cell}\n" for cell in cells))
+        run = shlex.join([LOCKSTEP, "run", "-n", "2", *python, str(session)])
+        script.write_text(f"#!/bin/sh\n{run}\necho it ended with $?\n" if nodes == 2 else f"#!/bin/sh\nexec {run}\n")
+        said.write_text("")
+        hub = self.hosts["hub"]
+        job = hub.run("sbatch", "--parsable", f"-N{nodes}", "-o", said, script).strip()
+        self.wait_until(lambda: "waits\n" in said.read_text(), said)
+        preempt(hub, job)
+        self.wait_until(lambda: not hub.run("squeue", "-h", "-j", job, check=False).strip(), said)
+        output = said.read_text()
+        for rank in range(2):
+            self.assertIn(f"saved on {rank} {'' if python else 'of 2'}", output)
+        self.assertIn("(exit code 130)", output)
+        self.assert_nothing_is_left()
+        return output
+
+    def wait_until(self, is_true, said):
+        end = time.monotonic() + LIMIT_S
+        while not is_true():
+            self.assertLess(time.monotonic(), end, said.read_text())
+            time.sleep(0.05)
+
+    def hosts_with_slurm(self):
         if missing := launchers.missing(self.hosts, *launchers.Slurm.programs):
             self.skipTest(missing)
-        launchers.Slurm(self.hosts)
+        if not hasattr(type(self), "slurm"):
+            type(self).slurm = launchers.Slurm(self.hosts)
+
+    def test_an_allocation_of_slurm(self):
+        self.hosts_with_slurm()
         salloc = ("salloc", "--quiet", "-N2")
         output = self.run_cells(["rank", "%dist_status"], hosts="", command=salloc)
         self.assertRegex(output, r"\n0     idle   \d+ +node1 ")

@@ -1,0 +1,72 @@
+// The launcher of a session whose ranks run on the nodes of a Ray cluster: Python, for an interpreter that has ray.
+#pragma once
+
+namespace lockstep::shell {
+
+/// Takes how many ranks there are (0: one for each GPU, or one on each node where none has GPUs), then the command of a
+/// relay, whose last word is the path of the ticket. An actor on each node starts the relays of its ranks, with the
+/// variables of torchrun, and a copy of the ticket. Ray ends the actors of a program that is gone, and the kernel the
+/// relays of an actor that is gone.
+inline constexpr const char* kRayLauncher = R"py(
+import ctypes, os, shutil, signal, subprocess, sys, tempfile
+try:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ImportError as error:
+    sys.exit(f"lockstep: --ray: {sys.executable} has no ray ({error}): activate the environment that has it, or name its "
+             "interpreter: --python=PATH")
+
+class Node:
+    def run(self, command, ticket, numbers):
+        folder = tempfile.mkdtemp(prefix="lockstep-ticket-")
+        try:
+            path = os.path.join(folder, "ticket")
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(ticket)
+            end_with_actor = lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+            with open(os.path.join(folder, "errors"), "w+b") as errors:
+                relays = [subprocess.Popen([*command, path], env={**os.environ, **each}, stdin=subprocess.DEVNULL,
+                                           stderr=errors, preexec_fn=end_with_actor) for each in numbers]
+                code = max([each.wait() for each in relays], key=abs)
+                errors.seek(0)
+                return code, errors.read().decode(errors="replace")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+def spread(nodes, wanted):
+    gpus = [int(node["Resources"].get("GPU", 0)) for node in nodes]
+    if not wanted and any(gpus):
+        return gpus
+    wanted = wanted or max(2, len(nodes))
+    return [wanted // len(nodes) + (number < wanted % len(nodes)) for number in range(len(nodes))]
+
+try:
+    ray.init(address="auto", logging_level="ERROR", log_to_driver=False)
+except ConnectionError as error:
+    sys.exit(f"lockstep: --ray: no cluster of Ray is reached from here: {error}")
+here = ray.get_runtime_context().get_node_id()
+nodes = sorted((node for node in ray.nodes() if node["Alive"]),
+               key=lambda node: (node["NodeID"] != here, node["NodeManagerAddress"]))
+counts = spread(nodes, int(sys.argv[1]))
+with open(sys.argv[-1], "rb") as file:
+    ticket = file.read()
+ends, first = [], 0
+for node, count in zip(nodes, counts):
+    if count == 0:
+        continue
+    numbers = [{"RANK": str(first + local), "WORLD_SIZE": str(sum(counts)), "LOCAL_RANK": str(local),
+                "LOCAL_WORLD_SIZE": str(count)} for local in range(count)]
+    has_gpus = node["Resources"].get("GPU", 0) > 0
+    actor = ray.remote(num_cpus=0, num_gpus=min(count, int(node["Resources"].get("GPU", 0))) if has_gpus else 0,
+                       scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))(Node).remote()
+    ends.append((actor, actor.run.remote(sys.argv[2:-1], ticket, numbers)))
+    first += count
+try:
+    code, said = max(ray.get([end for _, end in ends]), key=lambda end: abs(end[0]))
+    sys.stderr.write(said if code else "")
+    sys.exit(code)
+except ray.exceptions.RayError as error:
+    sys.exit(f"lockstep: --ray: {error}")
+)py";
+
+}  // namespace lockstep::shell
