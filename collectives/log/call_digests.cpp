@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <span>
+#include <tuple>
 #include <utility>
 
 namespace lockstep::dist {
@@ -15,6 +17,8 @@ using namespace log_layout;
 namespace {
 
 constexpr int64_t kBlock = 64;
+constexpr size_t kMostTransfers = 64;  // of a rank and group
+constexpr uint8_t kObjects = 255;
 
 int64_t block_of(int64_t seq) { return (seq - 1) / kBlock; }
 
@@ -24,18 +28,19 @@ class Digest {
   Digest(const std::string& group, const std::string& key)
       : result_{.key = key, .group = group, .calls = {}, .blocks = {}} {}
 
-  void add(int64_t seq, uint64_t signature) {
-    // A program may have made the group anew: numbers begin again then.
+  /// Returns false where the call is of a group that the program has made anew since: numbers begin again then.
+  bool add(int64_t seq, uint64_t signature) {
     is_over_ = is_over_ || (next_ && seq != *next_);
-    if (is_over_) return;
+    if (is_over_) return false;
     next_ = seq - 1;
     if (result_.newest == 0) result_.newest = seq;
     if (result_.newest - seq < kBlock) result_.calls.push_back(signature);
     if (block_of(seq + 1) != block_of(seq)) block_ = 0;  // begins, at its end
-    if (!block_) return;
+    if (!block_) return true;
     *block_ = (*block_ ^ signature) * 0x9E3779B97F4A7C15ull;
     *block_ ^= *block_ >> 29;
     if (block_of(seq - 1) != block_of(seq) || seq == 1) result_.blocks[block_of(seq)] = *block_;
+    return true;
   }
 
   CallDigests take() { return std::move(result_); }
@@ -46,6 +51,98 @@ class Digest {
   std::optional<uint64_t> block_;  // of the block that is under way; none: its newest calls are not there yet
   bool is_over_ = false;
 };
+
+/// Collects the transfers of a group, from its entries, the newest first.
+class Transfers {
+ public:
+  Transfers(const LogMapping& mapping, const Group& group)
+      : mapping_(mapping),
+        group_(group),
+        ranks_(group.ranks, group.ranks + std::clamp<size_t>(group.size, 0, kRanksPerGroup)),
+        me_(group.group_rank),
+        receives_from_any_(group.received_from_any.load() > 0) {}
+
+  void add(uint64_t number) {
+    const Entry& entry = mapping_.entry(number);
+    std::vector<Transfer> found = (entry.flags & kPointToPoint) != 0 ? message(entry, number) : parts(entry, number);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const bool is_whole = entry.sequence.load(std::memory_order_relaxed) == 2 * number + 2;
+    const auto has_failed = static_cast<uint64_t>(EntryState::failed);  // a mismatch that the rank has seen itself
+    if (!is_whole || entry.state.load() % 4 == has_failed || found.size() + all_.size() > kMostTransfers) return;
+    std::ranges::move(found, std::back_inserter(all_));
+  }
+
+  std::vector<Transfer> take() { return std::move(all_); }
+
+ private:
+  bool has(int group_rank) const { return group_rank >= 0 && static_cast<size_t>(group_rank) < ranks_.size(); }
+
+  /// Whether it belongs to the group as it is now: numbers begin again where the program has made it anew.
+  bool is_of_this_group(int from, int to, int64_t seq, int64_t count) {
+    const auto [next, is_first] = next_.try_emplace({from, to}, seq);
+    if (seq > count || next->second != seq) return false;
+    --next->second;
+    return true;
+  }
+
+  std::vector<Transfer> message(const Entry& entry, uint64_t number) {
+    const auto op = static_cast<CollectiveOp>(entry.op);
+    const bool sends = op == CollectiveOp::send || op == CollectiveOp::send_object_list;
+    if (entry.root < 0 || !has(me_) || (!sends && receives_from_any_)) return {};
+    const int me = ranks_[static_cast<size_t>(me_)];
+    const bool is_by_order = (entry.flags & kOnDevice) != 0;  // NCCL knows no tags
+    Transfer transfer{.kind = is_by_order ? Transfer::by_order : Transfer::by_tag,
+                      .from = sends ? me : entry.root,
+                      .to = sends ? entry.root : me,
+                      .tag = is_by_order ? 0 : entry.tag,
+                      .number = is_by_order ? entry.seq : entry.tag_seq,
+                      .amount = entry.dtype == kObjects ? -1 : entry.bytes,
+                      .dtype = entry.dtype,
+                      .entry = number};
+    const auto peer = std::ranges::find(ranks_, entry.root);
+    if (transfer.number <= 0 || transfer.from == transfer.to || peer == ranks_.end()) return {};
+    const int64_t count = (sends ? group_.sent : group_.received)[peer - ranks_.begin()].load();
+    return is_of_this_group(transfer.from, transfer.to, entry.seq, count) ? std::vector{transfer}
+                                                                          : std::vector<Transfer>();
+  }
+
+  std::vector<Transfer> parts(const Entry& entry, uint64_t number) {
+    const size_t size = ranks_.size();
+    if (entry.word_count != 2 * size || !has(me_)) return {};
+    std::vector<Transfer> found;
+    for (size_t peer = 0; peer < size; ++peer) {
+      if (static_cast<int>(peer) == me_) continue;
+      const int me = ranks_[static_cast<size_t>(me_)], them = ranks_[peer];
+      for (const bool sends : {true, false})
+        found.push_back({.kind = Transfer::part,
+                         .from = sends ? me : them,
+                         .to = sends ? them : me,
+                         .number = entry.seq,
+                         .amount = mapping_.word(entry.word_begin + (sends ? peer : size + peer)).load(),
+                         .entry = number});
+    }
+    // The ring of words may have come round.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const bool are_there = mapping_.header().next_word.load() <= entry.word_begin + kWordCapacity;
+    return are_there ? found : std::vector<Transfer>();
+  }
+
+  const LogMapping& mapping_;
+  const Group& group_;
+  const std::vector<int> ranks_;  // of the default group
+  const int me_;
+  const bool receives_from_any_;  // which takes messages of which the number is not known
+  std::map<std::pair<int, int>, int64_t> next_;  // by sender and receiver: the number that comes before those seen
+  std::vector<Transfer> all_;
+};
+
+std::string amount_text(const Transfer& transfer) {
+  if (transfer.amount < 0) return "objects";
+  if (transfer.kind == Transfer::part)
+    return fmt::format("{} element{}", transfer.amount, transfer.amount == 1 ? "" : "s");
+  return fmt::format("{} byte{} of {}", transfer.amount, transfer.amount == 1 ? "" : "s",
+                     dtype_name(static_cast<uint8_t>(transfer.dtype)));
+}
 
 }  // namespace
 
@@ -60,11 +157,14 @@ uint64_t signature_of(const CollectiveLogReader& log, uint64_t entry) {
 std::vector<CallDigests> call_digests(const CollectiveLogReader& log) {
   const LogMapping& mapping = log.mapping();
   std::map<uint32_t, Digest> digests;  // by slot
+  std::map<uint32_t, Transfers> transfers;
+  const bool compares = mapping.header().compares.load(std::memory_order_relaxed) != 0;
   for (uint32_t slot = 0; slot < std::min(mapping.header().group_count.load(), kGroupCapacity); ++slot) {
     const Group& group = mapping.group(slot);
     if (!group.open() || group.group_rank < 0) continue;
     const std::string name(group.name, ::strnlen(group.name, sizeof group.name));
     const std::span<const int32_t> ranks(group.ranks, std::clamp<size_t>(group.size, 0, kRanksPerGroup));
+    if (compares && group.size <= static_cast<int32_t>(kRanksPerGroup)) transfers.try_emplace(slot, mapping, group);
     digests.try_emplace(slot, name, fmt::format("{} #{} {}", name, group.generation, fmt::join(ranks, ",")));
   }
   const uint64_t end = log.entries();
@@ -72,12 +172,19 @@ std::vector<CallDigests> call_digests(const CollectiveLogReader& log) {
     const Entry& entry = mapping.entry(i);
     const auto group = digests.find(entry.group);
     const int64_t seq = entry.seq;
-    if (group == digests.end() || (entry.flags & kPointToPoint) != 0) continue;
-    if (const uint64_t signature = signature_of(log, i)) group->second.add(seq, signature);
+    if (group == digests.end()) continue;
+    if ((entry.flags & kPointToPoint) == 0) {
+      const uint64_t signature = signature_of(log, i);
+      if (signature == 0 || !group->second.add(seq, signature)) continue;
+    }
+    if (const auto of = transfers.find(entry.group); of != transfers.end()) of->second.add(i);
   }
   std::vector<CallDigests> result;
-  for (auto& [slot, digest] : digests)
-    if (CallDigests each = digest.take(); each.newest > 0) result.push_back(std::move(each));
+  for (auto& [slot, digest] : digests) {
+    CallDigests each = digest.take();
+    if (const auto of = transfers.find(slot); of != transfers.end()) each.transfers = of->second.take();
+    if (each.newest > 0 || !each.transfers.empty()) result.push_back(std::move(each));
+  }
   return result;
 }
 
@@ -100,6 +207,38 @@ std::optional<DifferingCalls> differing_calls(const std::map<int, std::vector<Ca
         compare(blocks, each, block, digest, block * kBlock + 1, (block + 1) * kBlock);
     }
   }
+  return found;
+}
+
+std::string DifferingTransfer::str(const std::string& place_of_sender, const std::string& place_of_receiver) const {
+  const auto place = [](const std::string& of) { return of.empty() ? "" : fmt::format(" ({})", of); };
+  const std::string what =
+      sent.kind == Transfer::part
+          ? fmt::format("all_to_all #{}", sent.number)
+          : fmt::format("message #{} between them{}", sent.number,
+                        sent.kind == Transfer::by_tag ? fmt::format(" with tag {}", sent.tag) : "");
+  return fmt::format("rank {} sends {} to rank {}{}, which expects {}{}: {} of group {}", sent.from, amount_text(sent),
+                     sent.to, place(place_of_sender), amount_text(expected), place(place_of_receiver), what, group);
+}
+
+std::optional<DifferingTransfer> differing_transfer(const std::map<int, std::vector<CallDigests>>& digests) {
+  std::map<std::tuple<std::string, int, int, int, int, int64_t>, const Transfer*> sent;
+  const auto key = [](const CallDigests& group, const Transfer& of) {
+    return std::tuple(group.key, of.kind, of.from, of.to, of.tag, of.number);
+  };
+  for (const auto& [rank, groups] : digests)
+    for (const CallDigests& group : groups)
+      for (const Transfer& each : group.transfers)
+        if (each.from == rank) sent[key(group, each)] = &each;
+  std::optional<DifferingTransfer> found;
+  for (const auto& [rank, groups] : digests)
+    for (const CallDigests& group : groups)
+      for (const Transfer& each : group.transfers) {
+        const auto other = each.to == rank ? sent.find(key(group, each)) : sent.end();
+        if (other == sent.end() || other->second->agrees_with(each)) continue;
+        if (!found || each.number < found->expected.number)
+          found = DifferingTransfer{group.group, *other->second, each};
+      }
   return found;
 }
 

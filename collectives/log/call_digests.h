@@ -12,6 +12,23 @@
 
 namespace lockstep::dist {
 
+/// What one side says of data that goes from a rank to another one of a group.
+struct Transfer {
+  /// A message, whose number counts those of its tag, or all; or a part of an all_to_all.
+  enum Kind { by_tag, by_order, part };
+  int kind = by_tag;
+  int from = 0, to = 0;  // of the default group
+  int tag = 0;
+  int64_t number = 0;  // of a part: that of the all_to_all
+  int64_t amount = 0;  // bytes of a message, or elements; -1: objects, whose sizes are sent
+  int dtype = 0;  // of a message
+  uint64_t entry = 0;  // in the log of this side
+
+  bool agrees_with(const Transfer& other) const { return amount == other.amount && dtype == other.dtype; }
+};
+
+LOCKSTEP_JSON(Transfer, kind, from, to, tag, number, amount, dtype, entry)
+
 /// Of the newest collectives of one group.
 struct CallDigests {
   std::string key;  // the group's name, ranks and generation: only digests of the same key are compared
@@ -19,9 +36,10 @@ struct CallDigests {
   int64_t newest = 0;  // its number
   std::vector<uint64_t> calls;  // signatures of the newest calls, the newest first
   std::map<int64_t, uint64_t> blocks;  // k → digest of the calls with the numbers 64 k + 1 to 64 k + 64
+  std::vector<Transfer> transfers;  // the newest of this rank, the newest first
 };
 
-LOCKSTEP_JSON(CallDigests, key, group, newest, calls, blocks)
+LOCKSTEP_JSON(CallDigests, key, group, newest, calls, blocks, transfers)
 
 /// Returns the signature of what has to be alike on all ranks, of an entry of the log. 0: the entry is gone, or the rank
 /// does not compare its calls.
@@ -39,5 +57,17 @@ struct DifferingCalls {
 /// Returns the first calls that differ between the ranks of `digests`. Nothing where those that can be compared are
 /// alike: of ranks that are more than 64 calls apart only whole blocks are.
 std::optional<DifferingCalls> differing_calls(const std::map<int, std::vector<CallDigests>>& digests);
+
+/// What a rank sends, and what the other one expects in its place.
+struct DifferingTransfer {
+  std::string group;
+  Transfer sent, expected;
+
+  /// Returns "rank 0 sends 16 bytes of float32 to rank 2 (train.py:43), which …"; the places may be empty.
+  std::string str(const std::string& place_of_sender, const std::string& place_of_receiver) const;
+};
+
+/// Returns the first such data, of the newest that both ranks know.
+std::optional<DifferingTransfer> differing_transfer(const std::map<int, std::vector<CallDigests>>& digests);
 
 }  // namespace lockstep::dist

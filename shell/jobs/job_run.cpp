@@ -259,6 +259,8 @@ void JobRun::plan_next_look() {
 
 void JobRun::say_that_nothing_is_watched() const {
   if (ever_ranks_ || ending_) return;
+  if (const std::string full = full_disk(); !full.empty())
+    write_message(full + ": ranks that start here can't be watched");
   write_message(
       fmt::format("no rank has appeared within {:g} s, so a hang of this job would not be seen. It goes on, and "
                   "ranks that come later are watched. {}",
@@ -411,10 +413,14 @@ void JobRun::take_end_of_launcher(const ProcessEnd& end) {
 void JobRun::conclude(const ProcessEnd& end) {
   look_for_ranks();
   const bool failed = end.signal != 0 || end.code != 0;
-  // The end of a rank elsewhere may be on its way.
-  const auto is_elsewhere = [](const auto& each) { return each.first.first != nullptr; };
-  if (!failed_ && !is_judged_elsewhere())
-    loop_.run_until([&] { return failed_ || std::ranges::none_of(watched_, is_elsewhere); },
+  // The end of a rank elsewhere may be on its way, with what the rank has left: after a failure it may be all that is
+  // known of a rank that was too slow to answer.
+  const auto is_awaited = [this](const auto& each) {
+    const auto is_of_rank = [&](const inspect::Evidence& of) { return of.rank == each.second.facts.rank; };
+    return each.first.first != nullptr && !(failed_ && std::ranges::any_of(last_picture_.evidence, is_of_rank));
+  };
+  if (!is_judged_elsewhere())
+    loop_.run_until([&] { return std::ranges::none_of(watched_, is_awaited); },
                     EventLoop::Clock::now() + kLastEndsLimit);
   take_end_of_launcher(end);
   const auto is_told_later = [this](const auto& each) { return !each.second.is_known() && left_.contains(each.first); };
@@ -450,7 +456,8 @@ void JobRun::conclude(const ProcessEnd& end) {
   const auto has_found = [this](const auto& each) { return faults_elsewhere_.contains(each.second); };
   if (exit_code_ == 0 && (findings_->faults_of_inspectors() > 0 || std::ranges::any_of(folders_elsewhere_, has_found)))
     exit_code_ = kExitFailed;
-  say_verdict(/*ends=*/false);
+  // Whoever interrupts the job here means all of it, and ranks elsewhere may never come to a call that fails.
+  say_verdict(/*ends=*/interrupted_ != 0);
 }
 
 void JobRun::report_last_output() const {

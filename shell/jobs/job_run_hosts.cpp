@@ -46,6 +46,24 @@ void name_hosts(const std::map<int, std::string>& host_of, std::vector<Finding>&
   }
 }
 
+/// Returns "default_pg" for "0".
+std::string name_of_group(const inspect::Remains& remains, const std::string& group) {
+  for (const inspect::Evidence& each : remains.evidence)
+    if (const auto* known = each.group(group); known && !known->description.empty()) return known->description;
+  return group;
+}
+
+/// Returns "train.py:43"; empty where the log of the rank does not have the entry any more.
+std::string place_of_call(const inspect::Remains& remains, int rank, uint64_t entry) {
+  for (const inspect::Evidence& each : remains.evidence)
+    if (each.rank == rank && each.source == inspect::EvidenceSource::collective_log)
+      for (const inspect::EvidenceCall& call : each.calls)
+        if (call.record == static_cast<int64_t>(entry) && !call.frames.empty())
+          return fmt::format("{}:{}", std::filesystem::path(call.frames.front().file).filename().string(),
+                             call.frames.front().line);
+  return "";
+}
+
 }  // namespace
 
 void JobRun::start_relays() {
@@ -62,7 +80,11 @@ RemoteHost::Listener JobRun::listener_of_host() {
                           const inspect::Remains& left) { on_remote_end(rank, std::move(end), left); },
           .faults = [this](const std::string& folder, int count) { faults_elsewhere_[folder] = count; },
           .report = [this](const std::string& folder, const std::vector<SeenEnd>& ends) { reports_[folder] = ends; },
-          .changed = [this](const RemoteHost& host) { on_host_change(host); }};
+          .changed = [this](const RemoteHost& host) { on_host_change(host); },
+          .session =
+              [](FromRelay&& message, std::vector<std::string>) {
+                if (const auto* warning = std::get_if<RelayWarning>(&message)) write_message(warning->text);
+              }};
 }
 
 void JobRun::on_host_change(const RemoteHost& host) {
@@ -145,15 +167,23 @@ bool JobRun::find_differing_calls() {
   for (const JobMember& each : ranks)
     if (!each.proxy) digests[each.facts.rank] = read_call_digests(each.folder(), each.facts.rank, each.facts.pid);
   const auto differing = dist::differing_calls(digests);
-  if (!differing) return false;
+  auto transfer = differing ? std::nullopt : dist::differing_transfer(digests);
+  if (!differing && !transfer) return false;
   inspect::Remains picture = picture_of(ranks, kDigestsLimit);
   if (signals_->has_come()) return false;
   last_picture_ = std::move(picture);
-  std::vector<Finding> findings = differing_calls_of(with_ends());
-  if (findings.empty()) {  // the logs have gone on since
-    Finding finding =
-        inspect::About{.inspector = inspect::judging::kComparison, .object = {}, .step = {}, .ranks = {}}.finding(
-            Severity::fault, Verdict::op_mismatch);
+  std::vector<Finding> findings = transfer ? std::vector<Finding>() : differing_calls_of(with_ends());
+  Finding finding =
+      inspect::About{.inspector = inspect::judging::kComparison, .object = {}, .step = {}, .ranks = {}}.finding(
+          Severity::fault, Verdict::op_mismatch);
+  if (transfer) {
+    transfer->group = name_of_group(last_picture_, transfer->group);
+    finding.ranks = RankSet({transfer->sent.from, transfer->sent.to});
+    finding.message = transfer->str(place_of_call(last_picture_, transfer->sent.from, transfer->sent.entry),
+                                    place_of_call(last_picture_, transfer->sent.to, transfer->expected.entry));
+    findings.push_back(std::move(finding));
+    name_hosts(host_of_, findings);
+  } else if (findings.empty()) {  // the logs have gone on since
     for (const auto& [rank, each] : digests) finding.ranks.insert(rank);
     finding.message =
         fmt::format("{} of group {} are not the same collectives on all ranks",
@@ -163,7 +193,8 @@ bool JobRun::find_differing_calls() {
     findings.push_back(std::move(finding));
   }
   end_with(std::move(findings), kExitFailed,
-           "ranks on different machines have called different collectives; ending the job");
+           transfer ? "a rank does not send what another one expects; ending the job"
+                    : "ranks on different machines have called different collectives; ending the job");
   return true;
 }
 

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace lockstep::dist {
 namespace {
 
@@ -18,11 +23,32 @@ class Rank {
   }
   void call_signed(uint64_t signature) { log_.begin(group_, ++seq_, {.signature = signature}); }
 
+  /// Sends to the other rank, or receives from it: so many bytes of float32.
+  void message(CollectiveOp op, int64_t bytes, int tag = 0) {
+    const int me = log_.mapping().header().rank;
+    auto& group = log_.mapping().group(group_);
+    auto& count = (op == CollectiveOp::send ? group.sent : group.received)[1 - me];
+    const int64_t seq = count.fetch_add(1) + 1;
+    log_.begin(group_, seq,
+               {.op = op,
+                .dtype = 6,
+                .flags = log_layout::kPointToPoint,
+                .root = 1 - me,
+                .bytes = bytes,
+                .tag = tag,
+                .tag_seq = ++of_tag_[{op, tag}]});
+  }
+  void all_to_all(const std::vector<int64_t>& splits) {
+    log_.begin(group_, ++seq_, {.op = CollectiveOp::all_to_all, .signature = 7, .words = &splits});
+  }
+  auto& group() { return log_.mapping().group(group_); }
+
   void make_group_anew() {
     log_.remove_group(group_);
     group_ = log_.add_group("0", {0, 1}, log_.mapping().header().rank, 0);
     log_.mapping().group(group_).generation = ++generation_;
     seq_ = 0;
+    of_tag_.clear();
   }
   CollectiveLog& log() { return log_; }
   std::vector<CallDigests> digests() const {
@@ -33,12 +59,17 @@ class Rank {
   CollectiveLog log_;
   uint32_t group_;
   int64_t seq_ = 0, generation_ = 0;
+  std::map<std::pair<CollectiveOp, int>, int64_t> of_tag_;
 };
 
 class Digests : public ::testing::Test {
  protected:
   std::optional<DifferingCalls> differing() const {
     return differing_calls({{0, first.digests()}, {1, second.digests()}});
+  }
+  std::string transfer() const {
+    const auto found = differing_transfer({{0, first.digests()}, {1, second.digests()}});
+    return found ? found->str("a.py:1", "") : "";
   }
   Rank first{0}, second{1};
 };
@@ -94,6 +125,61 @@ TEST_F(Digests, RanksThatDoNotCompareAreNotCompared) {
   second.call_signed(2);
   EXPECT_FALSE(differing());
   EXPECT_TRUE(second.digests().empty());
+}
+
+TEST_F(Digests, MessagesThatAreReceivedAsTheyAreSent) {
+  for (int i = 0; i < 100; ++i) {
+    first.message(CollectiveOp::send, 4 * i, i % 3);
+    if (i < 90) second.message(CollectiveOp::recv, 4 * i, i % 3);
+    second.message(CollectiveOp::send, 8);
+  }
+  EXPECT_EQ(transfer(), "");
+}
+
+TEST_F(Digests, TagsMayBeReceivedInAnotherOrder) {
+  first.message(CollectiveOp::send, 4, 1);
+  first.message(CollectiveOp::send, 8, 2);
+  second.message(CollectiveOp::recv, 8, 2);
+  second.message(CollectiveOp::recv, 4, 1);
+  EXPECT_EQ(transfer(), "");
+}
+
+TEST_F(Digests, AMessageOfAnotherSize) {
+  for (int i = 0; i < 2; ++i) first.message(CollectiveOp::send, 16, 5);
+  second.message(CollectiveOp::recv, 16, 5);
+  second.message(CollectiveOp::recv, 32, 5);
+  EXPECT_EQ(
+      transfer(),
+      "rank 0 sends 16 bytes of float32 to rank 1 (a.py:1), which expects 32 bytes of float32: message #2 between "
+      "them with tag 5 of group 0");
+}
+
+TEST_F(Digests, WhoReceivesFromAnyRankIsNotCompared) {
+  first.message(CollectiveOp::send, 16);
+  second.group().received_from_any = 1;
+  second.message(CollectiveOp::recv, 32);
+  EXPECT_EQ(transfer(), "");
+}
+
+TEST_F(Digests, MessagesOfAGroupThatWasMadeAnewSince) {
+  for (int i = 0; i < 3; ++i) first.message(CollectiveOp::send, 16);
+  for (int i = 0; i < 3; ++i) second.message(CollectiveOp::recv, 16);
+  for (Rank* each : {&first, &second}) each->make_group_anew();
+  for (int i = 0; i < 3; ++i) second.message(CollectiveOp::recv, 32);  // posted early; the other rank has sent none
+  EXPECT_EQ(transfer(), "");
+  first.message(CollectiveOp::send, 16);
+  EXPECT_NE(transfer(), "");
+}
+
+TEST_F(Digests, PartsOfAnAllToAll) {
+  first.all_to_all({1, 2, 1, 3});
+  second.all_to_all({3, 1, 2, 1});
+  EXPECT_EQ(transfer(), "");
+  for (Rank* each : {&first, &second}) each->call(3);
+  first.all_to_all({1, 2, 1, 3});
+  second.all_to_all({3, 1, 4, 1});
+  EXPECT_EQ(transfer(),
+            "rank 0 sends 2 elements to rank 1 (a.py:1), which expects 4 elements: all_to_all #5 of group 0");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@ and one exit code. Rank 3, on node2, does what the others do not (tests/python/j
 import os
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -157,6 +158,17 @@ class Calls(OnTwoHosts):
         self.assert_differ("silent", "rank 0 called all_reduce float32 [4]", "rank 1 called all_reduce int32 [4]",
                            line_of("torch.int32 if"))
 
+    def test_a_message_of_another_size(self):
+        self.run_logged("messages")
+        self.assert_one_verdict("✗ collectives: rank 0 sends 16 bytes of float32 to rank 1", line_of("dist.send(")[:-3],
+                                "which expects 32 bytes of float32", line_of("dist.recv(")[:-3],
+                                "message #1 between them with tag 0 of group default_pg", "rank 1 on node2", code=1)
+
+    def test_parts_of_an_all_to_all(self):
+        self.run_logged("parts")
+        self.assert_one_verdict("✗ collectives: rank 0 sends 8 elements to rank 1", "which expects 12 elements",
+                                "all_to_all #4 of group default_pg", code=1)
+
     def test_a_job_whose_ranks_call_the_same(self):
         self.run_logged("healthy")
         self.assertEqual((self.codes, self.output), ([0, 0], "rank 0 is done\n"), self.said)
@@ -204,12 +216,14 @@ class Preempted(OnTwoHosts):
         hub = self.hosts["hub"]
         hub.run("sbatch", "-N2", "-o", output, script, env={**VARIABLES, "HANGS_SAYS": "pid"})
         deadline = time.monotonic() + LIMIT_S
-        while not output.exists() or len(output.read_text().split()) < 4:  # every rank has come to its case
+        # Every rank has come to its case, and torch may have warned.
+        while not output.exists() or sum(line.isdigit() for line in output.read_text().splitlines()) < 4:
             self.assertLess(time.monotonic(), deadline, "the job does not start")
             time.sleep(0.05)
         hub.run("srun", "--partition=urgent", "-N2", "--exclusive", "true")
         self.assertIn("lockstep: Slurm preempts job ", output.read_text())
         self.assertIn("it ended with 130\n", output.read_text())
+        self.assert_nothing_is_left()
         self.assertNotIn("✗", output.read_text())
 
 
@@ -235,6 +249,15 @@ class Unreached(unittest.TestCase):
         with Hosts("node1", "node2") as hosts:
             hosts["node1"].run("ip", "route", "add", "blackhole", f"{hosts['node2'].address}/32")
             self.assertIn("host node2: its relay ended (ssh exited with code 255)", self.run_job(hosts))
+
+    def test_a_full_disk(self):
+        with Hosts("node1", "node2") as hosts:
+            folder = "/run/user/0/lockstep"
+            hosts["node2"].run("mkdir", "-m", "700", folder)
+            hosts["node2"].small_disk(folder, 65536)
+            hosts["node2"].fill(folder)
+            self.assertIn(f"node2: {folder} has 0 bytes left (df {folder}): ranks that start there can't be watched",
+                          self.run_job(hosts))
 
     def test_a_firewall(self):
         with Hosts("node1", "node2") as hosts:
@@ -312,6 +335,26 @@ class Losses(OnTwoHosts):
         self.assertIn("rank 3 sleeps", self.fault_in(errors[0]))
         self.assertEqual(self.relays_on(self.hosts["node2"]), [], "the relay outlives who has asked for it")
         self.end(jobs[0])
+
+    def test_the_judge_is_interrupted(self):
+        """The rank of node2 sleeps, and does not hear that the other one has gone."""
+        variables = {**VARIABLES, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "HANGS_RANK": "1", "HANGS_SAYS": "pid",
+                     "TORCHELASTIC_RUN_ID": self.id()}
+        jobs = [self.hosts[name].start(*RUN[:2], "--hang-timeout", "300", *options, "--", *ranks_of_host("sleeps", number, 1),
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                       env=variables)
+                for number, (name, options) in enumerate((("node1", ["--hosts", "node2"]), ("node2", [])))]
+        jobs[1].stdout.readline()
+        jobs_of_node2 = self.hosts["node2"].root / "run/user/0/lockstep"
+        end = time.monotonic() + LIMIT_S
+        while not list(jobs_of_node2.glob("job-*/judge.json")):
+            self.assertLess(time.monotonic(), end, "node1 does not judge the rank of node2")
+            time.sleep(0.05)
+        jobs[0].send_signal(signal.SIGINT)
+        codes, errors = self.finish(jobs)
+        self.assertEqual(codes, [130, 130], errors)
+        self.assertIn("the verdict is that of `lockstep run` on node1", errors[1])
+        self.assert_nothing_is_left()
 
     def test_clocks_that_are_an_hour_apart(self):
         with Hosts("node1", "node2", monotonic_s={"node2": 3600}) as hosts:

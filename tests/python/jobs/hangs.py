@@ -44,6 +44,23 @@ def silent(rank):
     steps(1)
 
 
+def messages(rank):
+    """As silent(): Gloo writes the bytes that come to the begin of the tensor."""
+    if rank == CULPRIT:
+        dist.recv(torch.ones(8), src=0)
+    else:
+        dist.send(torch.ones(4), dst=CULPRIT)
+    time.sleep(FOREVER)
+
+
+def parts(rank):
+    """The same of an all_to_all."""
+    sent = [1, 2]
+    expected = [1, 1] if rank == 0 else [3, 2]
+    dist.all_to_all_single(torch.ones(sum(expected), 4), torch.ones(3, 4), expected, sent)
+    time.sleep(FOREVER)
+
+
 def order(rank):
     first, second = dist.new_group(), dist.new_group()
     for group in (second, first) if rank == CULPRIT else (first, second):
