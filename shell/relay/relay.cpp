@@ -123,19 +123,25 @@ class Relay {
     const auto ends = [this] { return is_over_ || is_asked_to_end_; };
     while (!ends() && !loop_.run_until(ends, asked_at_ + kLonely))
       is_over_ = EventLoop::Clock::now() >= asked_at_ + kLonely;
-    // Slurm ends ranks together with this process, and its input: what the judge has written for a job goes with the last
-    // of them.
     signalled();
-    const auto is_of_judged = [this](const auto& each) { return judged_.contains(each.second.folder()); };
-    loop_.forget(input_);
-    if (is_asked_to_end_)
-      loop_.run_until([&] { return std::ranges::none_of(ranks_, is_of_judged); }, EventLoop::Clock::now() + kEndsLimit);
+    if (is_asked_to_end_) await_ends();
     askers_.clear();  // which waits for them
     for (const std::string& folder : judged_) leave(folder);
     return 0;
   }
 
  private:
+  /// Slurm ends ranks together with this process and its input: what the judge has written for a job, and what ranks have
+  /// that it did not hear of, goes with the last of them.
+  void await_ends() {
+    loop_.forget(input_);
+    look();
+    for (const JobMember& rank : all_ranks(""))
+      if (is_of_watched_job(rank)) judged_.insert(rank.folder());
+    const auto is_of_judged = [this](const auto& each) { return judged_.contains(each.second.folder()); };
+    loop_.run_until([&] { return std::ranges::none_of(ranks_, is_of_judged); }, EventLoop::Clock::now() + kEndsLimit);
+  }
+
   /// A session ends in order then, and this relay with its input. A job that is watched hears of signals by itself.
   void signalled() {
     signalfd_siginfo signal = {};
