@@ -7,6 +7,7 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "collectives/log/meetings.h"
 #include "collectives/transport/mixed_connector.h"
 #include "collectives/watch/device_queries.h"
 #include "python/agent/program_lines.h"
@@ -166,6 +167,21 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
   const BackendConfig config(backend.empty() ? options_.backend : backend);  // an unknown name: before anyone waits
   const auto me = std::find(ranks.begin(), ranks.end(), options_.rank);
 
+  const MakesGroup making;
+  const auto identity_of = [&](int number) {
+    return WatchedGroup::Identity{.name = fmt::format("group_{}", number),
+                                  .number = number,
+                                  .ranks = ranks,
+                                  .group_rank = me == ranks.end() ? -1 : static_cast<int>(me - ranks.begin()),
+                                  .backend = config,
+                                  .timeout = timeout};
+  };
+  if (is_rejoining()) {  // the others have made it, and connect it in their next regroup
+    const GroupEntry entry = make_entry(identity_of(next_group_number_++));
+    std::lock_guard lock(mutex_);
+    groups_.push_back(entry);
+    return entry.handle;
+  }
   // All ranks make the call, in the sequence of the default group; those outside only count. When a rank is lost, there
   // is no default group, and only the members meet.
   const GroupEntry all = find({});
@@ -187,12 +203,7 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
   const int number = next_group_number_++;
   GroupEntry entry;
   try {
-    entry = make_entry({.name = fmt::format("group_{}", number),
-                        .number = number,
-                        .ranks = ranks,
-                        .group_rank = me == ranks.end() ? -1 : static_cast<int>(me - ranks.begin()),
-                        .backend = config,
-                        .timeout = timeout});
+    entry = make_entry(identity_of(number));
     {
       std::lock_guard lock(mutex_);
       groups_.push_back(entry);  // before it is connected: abort() frees what it finds here

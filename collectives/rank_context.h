@@ -96,6 +96,9 @@ class RankContext {
   void abort(const std::string& reason);
   void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout);
   bool needs_regroup() const;
+  /// The number that the next group gets, by which its name is made. By the rank's own thread.
+  int next_group_number() const { return next_group_number_; }
+  void set_next_group_number(int number) { next_group_number_ = number; }
   /// Throws for collectives on a device that an abort, a time limit or a peer's end has cut off since the last call. By
   /// the rank's own thread.
   void check_device_works() const;
@@ -149,6 +152,7 @@ class RankContext {
 /// The world that a session gave this rank. init_process_group() joins it again after destroy_process_group().
 struct SessionWorld {
   ContextOptions options;
+  bool is_restored = false;  // a process that has taken the place of a lost rank has what that rank had
   int joins = 0;  // how often it was joined again: ranks meet where they have that number in common
   std::map<int64_t, std::pair<uint64_t, uint64_t>> code;  // cell → address and size, for the next group's log
 };

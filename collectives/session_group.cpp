@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "collectives/environment.h"
+#include "collectives/log/meetings.h"
 #include "collectives/rank_context.h"
 #include "collectives/transport/backend_config.h"
 #include "collectives/transport/backend_factory.h"
@@ -99,7 +100,8 @@ bool join_session_again(const InitOptions& options) {
   if (!world) return false;
   ContextOptions again = world->options;
   again.store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("join-{}", ++world->joins), again.store);
-  again.generation = 0;
+  // The others have met there; this rank comes to their next regroup.
+  again.generation = is_rejoining() ? world->options.generation : 0;
   if (!options.backend.empty()) again.backend = options.backend;
   if (options.timeout != kDefaultTimeout) again.timeout = options.timeout;
   if (!options.log_path.empty()) again.log_path = options.log_path;
@@ -108,6 +110,15 @@ bool join_session_again(const InitOptions& options) {
   for (const auto& [cell, range] : world->code) context->log()->add_code_range(cell, range.first, range.second);
   set_session_context(context);
   return true;
+}
+
+bool is_replacement() {
+  const auto world = session_world();
+  return world && world->options.generation > 0 && !world->is_restored;
+}
+
+void end_replacement() {
+  if (const auto world = session_world()) world->is_restored = true;
 }
 
 void end_session_group() {
@@ -126,6 +137,15 @@ void regroup_session(int64_t generation, const RankSet& ranks, double timeout_s)
 bool needs_regroup() {
   const auto context = current_context();
   return context && context->needs_regroup();
+}
+
+int next_group_number() {
+  const auto context = current_context();
+  return context ? context->next_group_number() : 1;
+}
+
+void set_next_group_number(int number) {
+  if (const auto context = current_context()) context->set_next_group_number(number);
 }
 
 namespace {

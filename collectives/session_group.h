@@ -39,6 +39,9 @@ std::string register_nccl();
 
 /// Makes the default group. Collective over all ranks. Throws Error naming the ranks that did not come.
 void start_session_group(const SessionGroupOptions& options);
+/// Whether this process has taken the place of a lost rank, whose generators it does not have. Until end_replacement().
+bool is_replacement();
+void end_replacement();
 /// Closes every group, without waiting for a peer. Local.
 void end_session_group();
 
@@ -47,6 +50,11 @@ void regroup_session(int64_t generation, const RankSet& ranks, double timeout_s)
 /// Whether a group of this rank was aborted or has failed, so that collectives need a regroup first
 /// (protocol::Done::regroup).
 bool needs_regroup();
+
+/// The number that the next group of this rank gets, by which its name is made; 1 outside sessions. Ranks have the same
+/// groups under the same names, so a process that replaces a rank counts as that rank did. On the run thread.
+int next_group_number();
+void set_next_group_number(int number);
 
 /// Throws Aborted, TimedOut or PeerLeft where a collective on a device was cut off, although no call of the step has
 /// thrown: what the step read from the device then means nothing. On the run thread, after a step of a cell.

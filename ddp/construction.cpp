@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ddp/delayed_all_reduce.h"
+#include "ddp/helpers.h"
 #include "ddp/low_precision.h"
 #include "ddp/parameter_check.h"
 #include "ddp/state.h"
@@ -20,7 +21,8 @@ State::~State() { forget_wrapper(*this); }
 void State::construct() {
   const std::string problem = find_problem();
   group_.set_device(replica_.device());
-  const bool collective = options_.init_sync() && group_.size() > 1;
+  const Construction construction;
+  const bool collective = options_.init_sync() && group_.size() > 1 && !construction.is_alone();
   if (!collective && !problem.empty()) throw ArgumentError("DistributedDataParallel: " + problem);
   if (options_.check_reduction()) {
     TORCH_WARN_ONCE("check_reduction has no effect: the Reducer always finishes its reductions");
@@ -59,9 +61,9 @@ bool State::needs_reducer() const {
   return !replica_.parameters().empty() && (group_.size() > 1 || reducer_.has_hook() || options_.mixed_precision());
 }
 
-void State::make_reducer() {
+void State::make_reducer(std::vector<std::vector<size_t>> layout) {
   restore_accumulators();
-  reducer_.make(replica_, options_, group_);
+  reducer_.make(replica_, options_, group_, std::move(layout));
   step_.transition(Event::kReset);
   accumulators_.remember(replica_.parameters());
   // Each parameter is watched, since it may be the only one that takes part. One in low precision has other nodes,
@@ -113,11 +115,16 @@ std::vector<Bucket> State::buckets() const {
   return temporary.buckets(replica_);
 }
 
-void State::reset() {
+void State::take_over(std::vector<std::vector<size_t>> layout, int64_t steps) {
+  reset(std::move(layout));
+  steps_.set(steps);
+}
+
+void State::reset(std::vector<std::vector<size_t>> layout) {
   group_.follow_regroup();
   restore_full_precision();
   if (needs_reducer()) {
-    make_reducer();
+    make_reducer(std::move(layout));
   } else {
     reducer_.clear();
   }

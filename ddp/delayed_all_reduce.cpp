@@ -1,5 +1,7 @@
 #include "ddp/delayed_all_reduce.h"
 
+#include "collectives/log/meetings.h"
+
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
@@ -31,7 +33,7 @@ DelayedAllReduce::DelayedAllReduce(const Options& options, const TrainingGroup& 
         reduction_->buffer.narrow(0, offset, parameter.numel()).view(parameter.sizes()).detach());
     offset += parameter.numel();
   }
-  if (options.init_sync() && group.size() > 1) {
+  if (options.init_sync() && group.size() > 1 && !dist::is_rejoining()) {
     c10d::broadcast_coalesced(group.get(), values, static_cast<size_t>(elements * values[0].element_size()), 0);
   }
 }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "collectives/dist.h"
+#include "collectives/log/meetings.h"
 #include "protocol/error.h"
 
 namespace lockstep::ddp {
@@ -44,4 +45,11 @@ torch::data::samplers::DistributedSequentialSampler sequential_sampler(size_t si
                                                              allow_duplicates);
 }
 
+namespace detail {
+
+Construction::Construction() { dist::MakesGroup::begin(); }
+Construction::~Construction() { dist::MakesGroup::end(); }
+bool Construction::is_alone() const { return dist::is_rejoining(); }
+
+}  // namespace detail
 }  // namespace lockstep::ddp

@@ -25,4 +25,18 @@ torch::data::samplers::DistributedRandomSampler random_sampler(size_t size, bool
 /// Does the same in order.
 torch::data::samplers::DistributedSequentialSampler sequential_sampler(size_t size, bool allow_duplicates = true);
 
+namespace detail {
+
+/// While it lives, a wrapper is made. `is_alone`: this process takes the place of a lost rank and is not connected yet,
+/// so nothing is said to the other ranks, which have made theirs; its values come from them by ddp::restore.
+class Construction {
+ public:
+  Construction();
+  ~Construction();
+  Construction(const Construction&) = delete;
+  Construction& operator=(const Construction&) = delete;
+  bool is_alone() const;
+};
+
+}  // namespace detail
 }  // namespace lockstep::ddp

@@ -92,11 +92,15 @@ int64_t bucket_bytes(double mib, const char* option) {
   return static_cast<int64_t>(mib * kMiB);
 }
 
-void ReducerSlot::make(const Replica& replica, const Options& options, const TrainingGroup& group) {
+void ReducerSlot::make(const Replica& replica, const Options& options, const TrainingGroup& group,
+                       std::vector<std::vector<size_t>> layout) {
   const BucketCaps caps = bucket_caps(options);
-  auto buckets = std::get<0>(
-      c10d::compute_bucket_assignment_by_size(replica.parameters(), first_limits(caps, options), replica.sparse()));
-  std::reverse(buckets.begin(), buckets.end());  // the gradients of what was defined last come first
+  std::vector<std::vector<size_t>> buckets = std::move(layout);
+  if (buckets.empty()) {
+    buckets = std::get<0>(
+        c10d::compute_bucket_assignment_by_size(replica.parameters(), first_limits(caps, options), replica.sparse()));
+    std::reverse(buckets.begin(), buckets.end());  // the gradients of what was defined last come first
+  }
 
   ReducerArguments arguments{.parameters = replica.parameters(),
                              .buckets = buckets,

@@ -26,7 +26,10 @@ class ReducerSlot {
  public:
   /// Replaces the Reducer, if there is one, by a new one. Throws ArgumentError for options that this LibTorch does not
   /// have.
-  void make(const Replica& replica, const Options& options, const TrainingGroup& group);
+  /// `layout` has the parameters of each bucket, by index, as the buckets of another rank; by default they are laid out
+  /// by the options.
+  void make(const Replica& replica, const Options& options, const TrainingGroup& group,
+            std::vector<std::vector<size_t>> layout = {});
   void clear();
 
   /// Returns null for one rank without a hook, or if every parameter is delayed: there is nothing to reduce.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "collectives/dist.h"
+#include "ddp/helpers.h"
 #include "protocol/error.h"
 
 namespace lockstep::ddp {
@@ -23,6 +24,8 @@ class SimpleDistributedDataParallel {
   /// Checks that every replica begins with rank 0's values. Collective. Throws Error on the ranks whose replica does
   /// not.
   explicit SimpleDistributedDataParallel(std::shared_ptr<M> module) : module_(std::move(module)) {
+    const detail::Construction construction;
+    if (construction.is_alone()) return;
     std::string different;
     for (const auto& parameter : module_->named_parameters()) {
       auto rank0 = parameter->detach().clone();

@@ -56,8 +56,10 @@ class State : public std::enable_shared_from_this<State> {
   at::DDPLoggingData logging_data() const;
   std::vector<Bucket> buckets() const;
 
-  /// Starts afresh after a step that failed. Local.
-  void reset();
+  /// Starts afresh after a step that failed; `layout` is as in ReducerSlot::make(). Local.
+  void reset(std::vector<std::vector<size_t>> layout = {});
+  /// Does the same with the layout of the buckets and the count of steps of another rank. On every rank.
+  void take_over(std::vector<std::vector<size_t>> layout, int64_t steps);
   void exchange_group(c10::intrusive_ptr<c10d::ProcessGroup> group);
   /// Calls reset() if the ranks were reconnected. Every rank of the group sees the same generations, so all of them do
   /// it in the same forward.
@@ -113,7 +115,7 @@ class State : public std::enable_shared_from_this<State> {
   // These are in construction.cpp.
   std::string find_problem();
   bool needs_reducer() const;
-  void make_reducer();
+  void make_reducer(std::vector<std::vector<size_t>> layout = {});
 
   // These are in step.cpp.
   void prepare_reducer();

@@ -8,5 +8,6 @@
 #include "ddp/hooks/comm_hooks.h"
 #include "ddp/hooks/post_local_sgd.h"
 #include "ddp/hooks/power_sgd.h"
+#include "ddp/restore.h"
 #include "ddp/simple.h"
 #include "ddp/sync_batch_norm.h"

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "collectives/log/meetings.h"
 #include "collectives/session_group.h"
 #include "inspectors/exchange/report.h"
 #include "protocol/error.h"
@@ -126,6 +127,7 @@ bool RunThread::start() {
     group.device = configuration_.device;
     group.log_path = configuration_.rank_dir() + "/log";
     group.check_collectives = configuration_.check_collectives;
+    group.generation = configuration_.generation;
     dist::start_session_group(group);
   } catch (const std::exception& error) {
     return not_ready(describe_current_exception(cells_.symbols()).error.message);
@@ -233,6 +235,12 @@ void RunThread::handle(const protocol::Run& run) {
   done.status = CellStatus::ok;
   begin_cell(run.cell, run.number);
   const auto start = std::chrono::steady_clock::now();
+  std::optional<dist::Rejoining> rejoining;
+  if (run.again) {
+    rejoining.emplace();
+    dist::set_next_group_number(static_cast<int>(run.next_group));
+  }
+  done.first_group = dist::next_group_number();
   cells_.run(run, done);
   end_device_work(done, std::max<int64_t>(0, done.steps_done - 1));
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;

@@ -157,6 +157,10 @@ class CollectiveLogReader {
   /// Returns where this rank has the code of a cell, or 0 where it has not loaded it.
   uint64_t code_address(int64_t cell, uint64_t offset) const;
   const LogMapping& mapping() const { return *mapping_; }
+  /// Returns the cell and the step of it that the rank is at; 0, 0 between cells.
+  std::pair<int64_t, int64_t> position() const {
+    return {mapping_->header().cell.load(), mapping_->header().step.load()};
+  }
   uint64_t entries() const { return mapping_->header().next_entry.load(std::memory_order_acquire); }  // ever begun
 
  private:

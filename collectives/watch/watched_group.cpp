@@ -9,6 +9,7 @@
 #include <climits>
 #include <thread>
 
+#include "collectives/log/meetings.h"
 #include "collectives/transport/transport_text.h"
 #include "collectives/watch/collective_mismatch.h"
 
@@ -170,6 +171,7 @@ void WatchedGroup::throw_unusable() const {
 }
 
 Entered WatchedGroup::enter(const EntryFields& fields) {
+  note_meeting();
   if (!live_.load(std::memory_order_acquire)) throw_unusable();
   Group& group = slot_in_log();
   const int64_t seq = group.last_entered.load(std::memory_order_relaxed) + 1;
@@ -196,6 +198,7 @@ Entered WatchedGroup::enter(const EntryFields& fields) {
 }
 
 Entered WatchedGroup::enter_point_to_point(EntryFields fields, int peer_group_rank, bool sends) {
+  note_meeting();
   if (!live_.load(std::memory_order_acquire)) throw_unusable();
   Group& group = slot_in_log();
   int64_t seq = 0;

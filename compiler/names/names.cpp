@@ -215,6 +215,19 @@ void NameTable::forget(const std::vector<std::string>& names) {
   if (names.empty()) used_.clear();
 }
 
+void NameTable::lose(int rank, const std::map<int64_t, std::vector<std::string>>& names) {
+  shown_rank_.reset();
+  for (size_t index = definitions_.size(); index-- > 0;) {
+    const Definition& definition = definitions_[index];
+    const auto of_cell = names.find(definition.cell);
+    if (of_cell == names.end() || !definition.ranks.contains(rank) ||
+        std::ranges::find(of_cell->second, definition.name) == of_cell->second.end())
+      continue;
+    for (const size_t each : by_name_.at(definition.name))
+      if (each <= index) definitions_[each].ranks.erase(rank);
+  }
+}
+
 void NameTable::forget_headers(const std::set<std::string>& paths) {
   const auto& sources = sema_.getSourceManager();
   forget_if([&](const Definition& definition) {

@@ -66,6 +66,9 @@ class NameTable {
   /// Hides these names from later cells; an empty list stands for all names.
   void forget(const std::vector<std::string>& names);
 
+  /// Hides from `rank` these names of cells, with what they replaced there.
+  void lose(int rank, const std::map<int64_t, std::vector<std::string>>& names);
+
   /// Does the same for what the user's headers at these paths have declared.
   void forget_headers(const std::set<std::string>& paths);
 

@@ -327,6 +327,7 @@ void CellCompiler::settle(const protocol::Settle& request) {
 }
 
 void CellCompiler::forget(const protocol::Forget& request) {
+  if (request.rank >= 0) return impl_->names->lose(request.rank, request.lost);
   if (request.undo == 0) return impl_->names->forget(request.names);
   std::set<int64_t> parts;  // of the cell
   for (const auto& [id, number] : impl_->numbers)

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "collectives/log/meetings.h"
+#include "protocol/dist_error.h"
+
 namespace lockstep::inspect {
 namespace {
 
@@ -101,6 +104,9 @@ void SideChannel::throw_aborted(const std::string& reason) const {
 }
 
 SideChannel::RankGroup& SideChannel::rank_group(const RankSet& ranks) {
+  dist::note_meeting();
+  if (dist::is_rejoining())
+    throw dist::Error("this rank runs cells again and is not connected to the others yet: it can't be inspected");
   // A regroup may have brought new processes, which have counted no exchanges.
   if (generation_ != context_.generation()) {
     rank_groups_.clear();

@@ -1,5 +1,7 @@
 #include "inspectors/hang/picture.h"
 
+#include <tuple>
+
 #include "protocol/dist_error.h"
 
 namespace lockstep::inspect {
@@ -11,6 +13,7 @@ bool read_log(RankPicture& rank, const std::string& path, size_t recent) {
     for (auto& record : log.in_flight()) rank.waits.push_back({std::move(record), {}});
     rank.groups = log.groups();
     rank.recent = log.last(recent);
+    std::tie(rank.cell, rank.step) = log.position();
     rank.main_thread = static_cast<int>(log.pid());  // the first thread of a process has the number of the process
     rank.realtime_minus_monotonic = log.realtime_minus_monotonic();
     rank.has_log = true;

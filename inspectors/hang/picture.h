@@ -48,6 +48,7 @@ struct RankPicture {
   FindingKind activity = FindingKind::unknown;
   std::vector<RankWait> waits;  // oldest first
   bool has_log = false;  // what follows is known
+  int64_t cell = 0, step = 0;  // at which it is by its log, or was when its process ended; cell 0: none
   int main_thread = 0;  // the kernel's number of the thread that runs cells
   int64_t realtime_minus_monotonic = 0;  // ns, of its machine's clocks; 0: unknown
   std::vector<dist::LoggedGroup> groups;

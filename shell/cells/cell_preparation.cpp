@@ -98,7 +98,7 @@ PreparedCell CellPreparation::prepare(const CellRequest& request, CodeResult& re
   cell.settles = true;
   cell.event.compile_ms = result.compile_ms;
   prepared.cell = &cell;
-  prepared.is_loaded = load(cell, compiled, answer.frames);
+  prepared.is_loaded = load(cell, request.text, compiled, answer.frames);
   enter(Phase::idle);
   if (prepared.is_loaded && compiled.repeatable && compiled.rendered.empty() && !prepared.object.empty)
     repeatable_.remember(request, prepared.object);
@@ -153,17 +153,23 @@ bool CellPreparation::compile(const CellRequest& request, int64_t id, CodeResult
   return false;
 }
 
-bool CellPreparation::load(OpenCell& cell, const protocol::Compiled& compiled, std::vector<std::string>& frames) {
+void CellPreparation::send(const CellRun& run, const std::string& text, const protocol::CompiledObject& object,
+                           std::string bytes) {
+  const protocol::Load load{.cell = run.id(),
+                            .name = object.name,
+                            .entry = object.entry,
+                            .steps = object.steps,
+                            .ranks = run.ranks(),
+                            .file = {}};
+  if (services_.workers.owns_processes()) past_.sent(object.ranks, load, bytes, text);
+  services_.workers.send_object(object.ranks, load, std::move(bytes));
+}
+
+bool CellPreparation::load(OpenCell& cell, const std::string& text, const protocol::Compiled& compiled,
+                           std::vector<std::string>& frames) {
   const CellRun& run = cell.run;
   for (const auto& object : compiled.objects)
-    services_.workers.send_object(object.ranks,
-                                  {.cell = run.id(),
-                                   .name = object.name,
-                                   .entry = object.entry,
-                                   .steps = object.steps,
-                                   .ranks = run.ranks(),
-                                   .file = {}},
-                                  std::move(frames.at(static_cast<size_t>(object.frame))));
+    send(run, text, object, std::move(frames.at(static_cast<size_t>(object.frame))));
   // These are the limits of cells, so that a rank that does not answer can't keep `run` for ever.
   double limit_s =
       services_.options.cell_timeout_s > 0 ? services_.options.cell_timeout_s : services_.options.hang_timeout_s;
@@ -183,6 +189,7 @@ bool CellPreparation::load(OpenCell& cell, const protocol::Compiled& compiled, s
   // A rank that has not answered yet drops the cell when it has loaded it.
   services_.workers.hub().send(run.in(CellRun::Phase::loaded) | run.in(CellRun::Phase::loading),
                                protocol::Drop{run.id()});
+  past_.dropped(run.id());
   report_not_loaded(cell, limit_s);
   settle(cell, false);
   return false;

@@ -18,6 +18,7 @@
 #include "shell/cells/cell_stopper.h"
 #include "shell/cells/group_connections.h"
 #include "shell/cells/open_cells.h"
+#include "shell/cells/past_cells.h"
 #include "shell/cells/repeatable_objects.h"
 
 namespace lockstep::shell {
@@ -33,8 +34,9 @@ class CellPreparation {
  public:
   enum class Phase { idle, connecting, compiling, loading };
 
-  CellPreparation(const CellServices& services, OpenCells& cells, CellOutput& output, const CellStopper& stopper)
-      : services_(services), cells_(cells), output_(output), stopper_(stopper) {}
+  CellPreparation(const CellServices& services, OpenCells& cells, CellOutput& output, const CellStopper& stopper,
+                  PastCells& past)
+      : services_(services), cells_(cells), output_(output), stopper_(stopper), past_(past) {}
 
   /// Lives while a cell is prepared and served, and ends the preparation however that ends.
   class Scope {
@@ -78,7 +80,9 @@ class CellPreparation {
   OpenCell& open(int64_t id, const CellRequest& request, bool has_objects);
   std::optional<PreparedCell> prepare_again(const CellRequest& request, int64_t id);
   bool compile(const CellRequest& request, int64_t id, CodeResult& result, FromCompiler& answer);
-  bool load(OpenCell& cell, const protocol::Compiled& compiled, std::vector<std::string>& frames);
+  void send(const CellRun& run, const std::string& text, const protocol::CompiledObject& object, std::string bytes);
+  bool load(OpenCell& cell, const std::string& text, const protocol::Compiled& compiled,
+            std::vector<std::string>& frames);
   void report_slow_load(const CellRun& run) const;
   void report_not_loaded(OpenCell& cell, double limit_s) const;
   void write_source(const CellRequest& request, const std::string& source) const;
@@ -87,6 +91,7 @@ class CellPreparation {
   OpenCells& cells_;
   CellOutput& output_;
   const CellStopper& stopper_;
+  PastCells& past_;
 
   Phase phase_ = Phase::idle;
   EventLoop::Clock::time_point phase_since_;

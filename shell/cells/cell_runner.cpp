@@ -34,7 +34,7 @@ CellRunner::CellRunner(EventLoop& loop, ObjectSource& compiler, RankGroup& worke
       findings_(loop, services_.emit),
       stopper_(services_, cells_),
       connections_(services_, cells_),
-      preparation_(services_, cells_, output_, stopper_),
+      preparation_(services_, cells_, output_, stopper_, past_),
       deaths_(services_, cells_),
       queries_(services_),
       hangs_(services_, cells_,
@@ -84,9 +84,10 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
   if (prepared.object.id != id) run.object = prepared.object.id, run.object_number = prepared.object.number;
   for (;;) {
     cell.run.started();
-    if (!prepared.object.empty)
+    if (!prepared.object.empty) {
+      if (services_.workers.owns_processes()) past_.begins(request.ranks, run);
       services_.workers.hub().send(request.ranks, run);
-    else
+    } else
       for (int rank : request.ranks) cell.run.done(rank, protocol::Done{.cell = id, .status = CellStatus::ok});
     serve(cell);
     const bool is_ok = cell.run.over() && cell.run.status() == CellStatus::ok;
@@ -111,6 +112,37 @@ CodeResult CellRunner::run_builtin(const protocol::Function& function, const Ran
   services_.workers.hub().send(ranks, protocol::Builtin{cell.run.id(), function});
   serve(cell);
   return end_serving(cell, {});
+}
+
+std::optional<RestartedRank> CellRunner::restart(int rank, const protocol::Configure& configuration) {
+  stopper_.begin();
+  RankGroup& workers = services_.workers;
+  workers.restart(rank, connections_.next_generation());
+  replay_ = std::make_unique<RankReplay>(services_, rank);
+  workers.hub().send(rank, configuration);
+  const bool is_over = replay_->run(past_, [this] { return stopper_.is_interrupted(); });
+  const Replay plan = replay_->plan();
+  RestartedRank result{.cells = replay_->cells(),
+                       .failures = replay_->failures(),
+                       .left_out = plan.left_out,
+                       .cells_without_it = plan.cells_without_it,
+                       .output_bytes = replay_->output_bytes()};
+  if (!is_over && workers.live().contains(rank)) {  // interrupted: half of a rank is none
+    workers.kill(rank);
+    services_.loop.run_until([&] { return !workers.live().contains(rank); }, Clock::now() + kAbortLimit);
+  }
+  replay_.reset();
+  connections_.lose_step();
+  if (!is_over) return std::nullopt;
+  if (!plan.lost.empty())
+    services_.compiler.ask(protocol::Forget{.names = {}, .undo = 0, .rank = rank, .lost = plan.lost});
+  return result;
+}
+
+bool CellRunner::connect() {
+  stopper_.begin();
+  connect_ranks();
+  return connections_.phase() == GroupConnections::Phase::in_step;
 }
 
 void CellRunner::connect_ranks() {
@@ -277,6 +309,7 @@ std::optional<ActivityEvent> CellRunner::activity() const {
 // ---- Messages of the ranks ------------------------------------------------------------------------------------------
 
 void CellRunner::message(FromWorker& from) {
+  if (replay_ && from.rank == replay_->rank() && replay_->take(from)) return;
   std::visit([&](auto& message) { handle(from.rank, from, message); }, from.message);
 }
 
@@ -310,6 +343,7 @@ void CellRunner::handle(int rank, FromWorker&, protocol::Loaded& message) {
 
 void CellRunner::handle(int rank, FromWorker&, protocol::Done& message) {
   hangs_.entered(rank, message.collectives);
+  past_.done(rank, message);
   OpenCell* cell = cells_.with(rank, message.cell);
   cells_.left(rank, message.cell);
   if (!cell) return;
@@ -366,7 +400,22 @@ void CellRunner::close_if_over(OpenCell& cell) {
   if (is_idle()) deaths_.advise();
 }
 
-void CellRunner::died(int rank, const protocol::CellError& error) {
+/// Notes which step the rank was at, as its log says. Returns what its last collective was, in words.
+std::string CellRunner::note_last_step(int rank) {
+  if (!services_.workers.can_restart(rank) || (replay_ && replay_->rank() == rank)) return "";
+  inspect::RankPicture picture;
+  picture.rank = rank;
+  services_.workers.read_logs({&picture}, 1);
+  past_.died(rank, picture.cell, picture.step);
+  if (picture.recent.empty()) return "";
+  const dist::CollectiveRecord& last = picture.recent.back();
+  return fmt::format("\nits last collective was {} #{} of group {}, in cell {}{}", last.op, last.seq, last.group,
+                     cells_.number_of(last.cell), last.done_ns > 0 ? "" : ", which had not ended");
+}
+
+void CellRunner::died(int rank, const protocol::CellError& last_words) {
+  protocol::CellError error = last_words;
+  error.message += note_last_step(rank);
   hangs_.died(rank);
   connections_.lose_step();
   preparation_.forget_objects();

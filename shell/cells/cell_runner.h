@@ -14,6 +14,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,7 +31,9 @@
 #include "shell/cells/group_connections.h"
 #include "shell/cells/hang_reporter.h"
 #include "shell/cells/open_cells.h"
+#include "shell/cells/past_cells.h"
 #include "shell/cells/rank_queries.h"
+#include "shell/cells/rank_replay.h"
 
 namespace lockstep::shell {
 
@@ -48,6 +51,13 @@ class CellRunner {
   using OverAfter = std::function<bool(const std::map<int, double>& run_ms)>;
   CodeResult run(const CellRequest& request, const OverAfter& over = nullptr);
   CodeResult run_builtin(const protocol::Function& function, const RankSet& ranks, int64_t number);
+
+  /// Starts another process in the place of a dead rank: it gets `configuration`, and loads and runs what the rank had.
+  /// The groups of all ranks are connected with it in connect(). No rank is in a cell. Returns what has come of it; none
+  /// where the process has died again or was interrupted, which has been reported. Throws StartError.
+  std::optional<RestartedRank> restart(int rank, const protocol::Configure& configuration);
+  /// Connects the groups of all live ranks, where they are not. Returns whether they are connected.
+  bool connect();
 
   /// Return the ranks that are in a cell which has been left open, and that cell.
   RankSet busy() const { return cells_.busy(); }
@@ -121,6 +131,7 @@ class CellRunner {
   void handle(int, FromWorker&, protocol::NotReady&) {}
   void handle(int, FromWorker&, protocol::Dying&) {}
 
+  std::string note_last_step(int rank);
   void left(int rank, CellStatus how);
   void close_if_over(OpenCell& cell);
   void add_finding(Finding finding, int64_t number, int from);
@@ -132,6 +143,8 @@ class CellRunner {
   CellFindings findings_;
   CellStopper stopper_;
   GroupConnections connections_;
+  PastCells past_;
+  std::unique_ptr<RankReplay> replay_;  // while a rank is started again
   CellPreparation preparation_;
   DeathReports deaths_;
   RankQueries queries_;

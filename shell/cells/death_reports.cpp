@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -61,10 +62,15 @@ void DeathReports::advise() {
   } else if (live.empty()) {
     services_.message("no rank is left: %dist_reset starts them afresh, %history and %save have the cells so far");
   } else {
+    const bool comes_back = std::ranges::all_of(dead, [&](int rank) { return services_.workers.can_restart(rank); });
     services_.message(fmt::format(
-        "what {} held is lost. Cells run on {} from now on, which keep{} what {}; %dist_reset starts all "
+        "what {} held is lost. Cells run on {} from now on, which keep{} what {}; {}%dist_reset starts all "
         "ranks afresh",
-        dead.words(), live.words(), live.size() == 1 ? "s" : "", live.size() == 1 ? "it holds" : "they hold"));
+        dead.words(), live.words(), live.size() == 1 ? "s" : "", live.size() == 1 ? "it holds" : "they hold",
+        comes_back ? fmt::format("%restart {} --from {} starts {} again in {} and copies the model to {}, ", dead.str(),
+                                 live.ranks().front(), dead.size() == 1 ? "it" : "them",
+                                 dead.size() == 1 ? "its place" : "their places", dead.size() == 1 ? "it" : "them")
+                   : ""));
   }
 }
 

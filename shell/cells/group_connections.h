@@ -28,6 +28,8 @@ class GroupConnections {
   bool connect_if_needed(const std::function<bool()>& interrupted);
   void answered(int rank, const protocol::Regrouped& message);
 
+  /// Returns the generation in which the ranks connect next.
+  int64_t next_generation() const { return generation_ + 1; }
   /// Notes that `rank` has waited for others in dist::new_group for a while.
   void waits_in_new_group(int rank);
   void left(int rank) { in_new_group_.erase(rank); }

@@ -15,19 +15,11 @@
 #include <vector>
 
 #include "inspectors/remains/stack_text.h"
+#include "shell/processes/deaths.h"
 #include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
 namespace {
-
-/// Returns the value in a line "oom_kill 3".
-std::optional<int64_t> counter(const std::string& path, const std::string& name) {
-  std::ifstream file(path);
-  std::string key;
-  for (int64_t value = 0; file >> key >> value;)
-    if (key == name) return value;
-  return std::nullopt;
-}
 
 // Fields of proc(5), /proc/pid/stat. The state is the third and the first after the name, which may have spaces.
 constexpr size_t kState = 0, kFlags = 9 - 3, kExitCode = 52 - 3;
@@ -100,16 +92,6 @@ bool is_ending(int64_t pid) {
   return static_cast<bool>(gone);
 }
 
-std::optional<MemoryKills> out_of_memory_kills() {
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);)
-    if (line.starts_with("0::"))
-      if (const auto count = counter("/sys/fs/cgroup" + line.substr(3) + "/memory.events", "oom_kill"))
-        return MemoryKills{.count = *count};
-  if (const auto count = counter("/proc/vmstat", "oom_kill")) return MemoryKills{.count = *count, .of_machine = true};
-  return std::nullopt;
-}
-
 int64_t realtime_ns() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
@@ -127,8 +109,7 @@ std::string SeenEnd::words() const {
     if (!said && WTERMSIG(*wait_status) == SIGABRT)
       return killed + ": a library called abort(), and its message is in the rank's output";
     if (!out_of_memory) return killed;
-    return killed + (of_machine ? ": probably out of memory (the kernel's out-of-memory killer ended a process)"
-                                : ": out of memory (the kernel's out-of-memory killer)");
+    return killed + out_of_memory_words(of_machine);
   }
   const int code = WEXITSTATUS(*wait_status);
   if (code == 0) return "has finished";

@@ -8,6 +8,7 @@
 
 #include "inspectors/remains/remains.h"
 #include "shell/jobs/job_folder.h"
+#include "shell/processes/deaths.h"
 
 namespace lockstep::shell {
 
@@ -16,16 +17,6 @@ std::optional<int> wait_status_of_zombie(int64_t pid);
 
 /// Whether the process has ended, or is about to: it writes a core file, say, which can take minutes.
 bool is_ending(int64_t pid);
-
-/// Counts how often the kernel has killed a process for want of memory: of this process's control group and those below
-/// it (memory.events), or of the machine where there is no such group (/proc/vmstat).
-struct MemoryKills {
-  int64_t count = 0;
-  bool of_machine = false;  // a process of another job may be meant
-};
-
-/// Returns nothing where neither can be read.
-std::optional<MemoryKills> out_of_memory_kills();
 
 /// CLOCK_REALTIME in nanoseconds.
 int64_t realtime_ns();

@@ -1,5 +1,6 @@
 #include "shell/processes/local_ranks.h"
 
+#include <csignal>
 #include <utility>
 
 namespace lockstep::shell {
@@ -57,7 +58,7 @@ void LocalRanks::start(const StartRanks& order, Listener listener) {
   listener_.started(started);
 }
 
-void LocalRanks::start_rank(int rank) {
+void LocalRanks::start_rank(int rank, int64_t generation) {
   const int here = rank - order_.first;
   directory_.add_rank(rank);
   Process& process = processes_[rank];
@@ -74,6 +75,7 @@ void LocalRanks::start_rank(int rank) {
                              {"LOCKSTEP_SESSION_DIR", directory_.path()},
                              {"LOCKSTEP_HUB", hub_endpoint_},
                              {"LOCKSTEP_STORE", order_.store},
+                             {"LOCKSTEP_GENERATION", std::to_string(generation)},
                              {"LOCKSTEP_STORE_KEY", order_.store_key},
                              {"LOCKSTEP_BACKEND", plan_.backend},
                              {"LOCKSTEP_THREADS", std::to_string(plan_.threads)},
@@ -103,7 +105,25 @@ void LocalRanks::ended(int rank) {
   loop_.forget(child.pidfd());
   // Its group is gone with it. What left the group goes, too; at the session's end all of them at once.
   store_->rank_has_ended(rank, child.pid(), ending_);
-  listener_.ended(rank, {end->str(), end->signal});
+  listener_.ended(rank, {words_of(*end), end->signal, core_words(*end, child.pid())});
+}
+
+std::string LocalRanks::words_of(const ProcessEnd& end) {
+  const auto kills = out_of_memory_kills();
+  const bool is_out_of_memory = end.signal == SIGKILL && kills && memory_kills_ && kills->count > memory_kills_->count;
+  memory_kills_ = kills;
+  return end.str() + (is_out_of_memory ? out_of_memory_words(kills->of_machine) : "");
+}
+
+RankProcess LocalRanks::restart(int rank, const std::string& identity, int64_t generation) {
+  Process& before = processes_.at(rank);
+  if (before.tail) loop_.forget(before.tail->fd());
+  before = {};
+  directory_.set_rank_aside(rank);
+  order_.identities.at(static_cast<size_t>(rank - order_.first)) = identity;
+  start_rank(rank, generation);
+  const Child& child = *processes_.at(rank).child;
+  return {.pid = child.pid(), .start_time = child.start_time()};
 }
 
 void LocalRanks::kill(int rank) { processes_.at(rank).child->kill(); }

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "shell/processes/deaths.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/launcher.h"
 #include "shell/processes/local_place.h"
@@ -30,6 +31,8 @@ class LocalRanks : public LocalPlace {
   void start(const StartRanks& order, Listener listener) override;
   bool has_store() const override { return store_ && !store_->has_ended(); }
   void kill(int rank) override;
+  RankProcess restart(int rank, const std::string& identity, int64_t generation) override;
+  bool can_restart() const override { return true; }
   void end_soon() override { ending_ = true; }
   std::string last_lines(int rank) override;
   void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
@@ -43,8 +46,9 @@ class LocalRanks : public LocalPlace {
   };
   std::unique_ptr<LastOutput> release_output(int rank) override { return std::move(processes_.at(rank).output); }
   Launch launch() const;
-  void start_rank(int rank);
+  void start_rank(int rank, int64_t generation = 0);
   void ended(int rank);
+  std::string words_of(const ProcessEnd& end);
   void stop_watching();
 
   EventLoop& loop_;
@@ -60,6 +64,7 @@ class LocalRanks : public LocalPlace {
   std::unique_ptr<StoreProcess> store_;
   std::map<int, Process> processes_;  // by rank
   bool ending_ = false;
+  std::optional<MemoryKills> memory_kills_ = out_of_memory_kills();
 };
 
 }  // namespace lockstep::shell

@@ -119,6 +119,14 @@ void PlacedRanks::started(size_t place, const RanksStarted& what) {
   for (size_t other = 1; other < places_.size(); ++other) start_place(other);
 }
 
+void PlacedRanks::restart(int rank, int64_t generation) {
+  Process& process = processes_.at(static_cast<size_t>(rank));
+  const RankProcess started = places_[process.place]->restart(rank, hub_.expect(rank), generation);
+  process.pid = started.pid;
+  process.start_time = started.start_time;
+  process.end.reset();
+}
+
 void PlacedRanks::end_soon() {
   for (const auto& each : places_) each->end_soon();
 }

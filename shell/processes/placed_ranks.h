@@ -38,12 +38,15 @@ class PlacedRanks {
   int size() const { return static_cast<int>(processes_.size()); }
   RankPlace& place_of(int rank) const { return *places_[processes_.at(static_cast<size_t>(rank)).place]; }
   const RankPlaces& places() const { return places_; }
+  pid_t pid(int rank) const { return processes_.at(static_cast<size_t>(rank)).pid; }
   const std::optional<RankExit>& end(int rank) const { return processes_.at(static_cast<size_t>(rank)).end; }
   bool has_store() const { return places_.front()->has_store(); }
   /// The backend of all ranks, as SessionPlan has it. Known once the first place has started.
   const std::string& backend() const { return backend_; }
   /// The interpreter of Python ranks, on the first place.
   const std::string& interpreter() const { return interpreter_; }
+  /// RankPlace::restart().
+  void restart(int rank, int64_t generation);
   void end_soon();
   void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const;
   /// Sends the path of the prelude to `ranks`, and the file to hosts that do not have it.

@@ -41,6 +41,10 @@ void RankGroup::shutdown() {
       EventLoop::Clock::now() + kShutdownLimit);
 }
 
+void RankGroup::restart(int, int64_t) {
+  throw StartError("these ranks can't be started again one by one");
+}
+
 RankSet RankGroup::live() const {
   RankSet result;
   for (int r = 0; r < world_size(); ++r)

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "inspectors/hang/picture.h"
+#include "protocol/error.h"
 #include "protocol/variant_json.h"
 
 namespace lockstep::shell {
@@ -47,10 +48,17 @@ struct RanksStarted {
   std::string interface;  // by which the ranks reach those of other hosts: "eth0"
 };
 
+/// The process of a rank.
+struct RankProcess {
+  pid_t pid = 0;
+  uint64_t start_time = 0;  // of /proc/PID/stat
+};
+
 /// How the process of a rank has ended.
 struct RankExit {
   std::string words;  // "was killed by SIGKILL"
   int signal = 0;  // 0: it exited
+  std::string core = {};  // "; its core file is /tmp/core.17"; empty: there is none
 };
 
 class RankPlace {
@@ -80,6 +88,10 @@ class RankPlace {
   virtual void start(const StartRanks& order, Listener listener) = 0;
   virtual bool has_store() const = 0;
   virtual void kill(int rank) = 0;
+  /// Starts another process for a rank that has ended. The hub knows it by `identity`, and it joins the groups at the
+  /// regroup `generation`. Throws StartError, also where can_restart() is false.
+  virtual RankProcess restart(int rank, const std::string& identity, int64_t generation);
+  virtual bool can_restart() const { return false; }
   /// The session ends: what ranks have left goes with it, all at once.
   virtual void end_soon() {}
 
@@ -98,6 +110,10 @@ class RankPlace {
  protected:
   RankPlace() = default;
 };
+
+inline RankProcess RankPlace::restart(int, const std::string&, int64_t) {
+  throw StartError("a rank on " + (host().empty() ? "this machine" : host()) + " can't be started again alone");
+}
 
 using RankPlaces = std::vector<std::unique_ptr<RankPlace>>;
 /// Returns how many ranks these take.

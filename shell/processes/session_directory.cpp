@@ -61,6 +61,15 @@ SessionDirectory::~SessionDirectory() {
 
 void SessionDirectory::add_rank(int rank) { make_folder(path_ + "/rank-" + std::to_string(rank), "; make room there"); }
 
+void SessionDirectory::set_rank_aside(int rank) {
+  std::error_code ignored;  // where the folder can't be renamed, the new process says what it can't write
+  fs::remove(rank_log(rank), ignored);
+  const std::string path = path_ + "/rank-" + std::to_string(rank);
+  int number = 1;
+  while (fs::exists(path + "." + std::to_string(number), ignored)) ++number;
+  fs::rename(path, path + "." + std::to_string(number), ignored);
+}
+
 void SessionDirectory::describe(nlohmann::json description) {
   description["id"] = id_;
   description["pid"] = ::getpid();

@@ -1,5 +1,7 @@
 #include "shell/processes/worker_group.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -40,7 +42,7 @@ protocol::CellError WorkerGroup::obituary(int number) const {
   error.root_cause = true;
   if (error.type.empty()) error.type = rank.end->signal != 0 ? signal_name(rank.end->signal) : "exit";
   if (error.message.empty()) error.message = "the process " + rank.end->words;
-  error.message += placed_.quoted_output(number);
+  error.message += rank.end->core + placed_.quoted_output(number);
   return error;
 }
 
@@ -66,9 +68,36 @@ void WorkerGroup::wait_connected() { wait_until_all(State::connected, "did not c
 
 void WorkerGroup::make_ready(const std::string& prelude, const Versions& compiler) {
   compare_versions(compiler);
+  prelude_ = prelude;
   placed_.send_prelude(RankSet::all(world_size()), prelude);
   wait_until_all(State::ready, "did not get ready");
   starting_ = false;
+}
+
+void WorkerGroup::restart(int number, int64_t generation) {
+  placed_.restart(number, generation);
+  Rank& rank = at(number);
+  const RankInfo before = std::exchange(rank.info, RankInfo());
+  rank.info.pid = placed_.pid(number);
+  rank.info.device = before.device;
+  rank.end.reset();
+  rank.received = {};
+  rank.last_words.reset();
+  wait_until_back(number, State::connected);
+  placed_.send_prelude(RankSet{number}, prelude_);
+  wait_until_back(number, State::ready);
+}
+
+void WorkerGroup::wait_until_back(int number, State wanted) {
+  const Rank& rank = at(number);
+  const auto limit = kWorkerStartLimit;
+  const bool in_time = loop_.run_until([&] { return rank.info.state >= wanted; }, EventLoop::Clock::now() + limit);
+  if (!in_time) {
+    kill(number);
+    throw StartError(fmt::format("{} did not get ready within {} s and was ended", rank_name(number), limit.count()));
+  }
+  if (rank.info.state != State::dead) return;
+  throw StartError(rank_name(number) + " could not start again: " + obituary(number).message);
 }
 
 void WorkerGroup::compare_versions(const Versions& compiler) const {

@@ -16,12 +16,17 @@ class WorkerGroup : public PlacedGroup<RankGroup> {
 
   void wait_connected() override;
   void make_ready(const std::string& prelude, const Versions& compiler) override;
+  void restart(int rank, int64_t generation) override;
+  bool can_restart(int rank) const override { return placed_.place_of(rank).can_restart(); }
 
  private:
   void buried(int rank, State before) override;
   void wait_until_all(State wanted, const std::string& what);
   void compare_versions(const Versions& compiler) const;
+  void wait_until_back(int rank, State wanted);
   protocol::CellError obituary(int rank) const;
+
+  std::string prelude_;
 };
 
 }  // namespace lockstep::shell

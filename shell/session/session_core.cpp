@@ -78,11 +78,11 @@ void SessionCore::start(bool is_asked) {
     for (int rank : live_ranks()) event.devices[rank] = s.workers->rank(rank).device;
     event.versions["lockstep"] = kVersion;
     event.versions["protocol"] = std::to_string(kProtocolVersion);
-    s.directory->describe({{"started", std::time(nullptr)},
-                           {"ranks", world_size()},
-                           {"backend", event.is_python ? "python" : event.backend},
-                           {"versions", event.versions},
-                           {"workers", s.workers->describe()}});
+    s.description = {{"started", std::time(nullptr)},
+                     {"ranks", world_size()},
+                     {"backend", event.is_python ? "python" : event.backend},
+                     {"versions", event.versions}};
+    describe_session();
     if (!s.configuration.environment.empty() || s.configuration.directory)
       s.workers->hub().send(live_ranks(), s.configuration);
     show(event);
@@ -100,6 +100,13 @@ void SessionCore::start(bool is_asked) {
     s.end();
     throw;
   }
+}
+
+/// Writes session.json.
+void SessionCore::describe_session() {
+  nlohmann::json description = state_->description;
+  description["workers"] = state_->workers->describe();
+  state_->directory->describe(std::move(description));
 }
 
 /// Starts the ranks, the store and the compiler.
@@ -279,7 +286,9 @@ void SessionCore::check_alive(const RankSet& ranks) const {
   }
   if (const RankSet dead = ranks & dead_ranks(); !dead.empty())
     throw UsageError(dead.words() + (dead.size() == 1 ? " is" : " are") + " dead: name other ranks (" +
-                     live_ranks().str() + " live), or start afresh with %dist_reset");
+                     live_ranks().str() + " live), " +
+                     (state_->workers->can_restart(dead.ranks().front()) ? "start it again (%restart), " : "") +
+                     "or start afresh with %dist_reset");
   if (ranks.empty()) throw UsageError("no live rank is meant: " + live_ranks().words() + " can be named");
 }
 
@@ -397,6 +406,33 @@ void SessionCore::interrupt(const RankSet& ranks) {
 
 std::vector<inspect::HangPicture> SessionCore::hang_pictures() {
   return started() ? state_->runner->hang_pictures() : std::vector<inspect::HangPicture>();
+}
+
+SessionCore::Restart SessionCore::restart(const RankSet& ranks) {
+  if (const RankSet alive = ranks & live_ranks(); !alive.empty())
+    throw UsageError(fmt::format("{} live{}: a dead rank is started again (%dist_status shows the ranks)",
+                                 alive.words(), alive.size() == 1 ? "s" : ""));
+  if (const RankSet busy = busy_ranks(); !busy.empty()) check_ranks(busy);
+  if (!state_->workers->has_store())
+    throw UsageError("a rank can't come back without the store, whose process has ended: %dist_reset starts afresh");
+  for (const int rank : ranks)
+    if (!state_->workers->can_restart(rank))
+      throw UsageError(fmt::format("rank {} can't be started again alone, since {}: %dist_reset starts all ranks afresh",
+                                   rank, options_.python ? "it is in Python" : "it was on another machine"));
+  Restart result;
+  for (const int rank : ranks) {
+    std::optional<RestartedRank> restarted;
+    try {
+      restarted = state_->runner->restart(rank, state_->configuration);
+    } catch (const StartError& error) {  // of a rank, not of the session, which goes on
+      throw Error(error.what());
+    }
+    describe_session();
+    if (!restarted) return result;
+    result.ranks.emplace(rank, std::move(*restarted));
+  }
+  result.is_connected = state_->runner->connect();
+  return result;
 }
 
 void SessionCore::abort(const RankSet& ranks, const std::string& reason) {

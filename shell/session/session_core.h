@@ -19,6 +19,7 @@
 #include "protocol/compiler_messages.h"
 #include "protocol/worker_messages.h"
 #include "shell/cells/cell_result.h"
+#include "shell/cells/restarted_rank.h"
 #include "shell/events/event.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/processes/launcher.h"
@@ -146,6 +147,13 @@ class SessionCore {
   bool has_compiler() const;
   /// Ends the running cells of `ranks` as `interrupted`. Returns when they are back, or after 2 s.
   void interrupt(const RankSet& ranks);
+  /// Starts dead ranks again in their places (CellRunner::restart()) and connects all ranks. Throws UsageError where a
+  /// rank is not dead or ranks are in a cell, StartError.
+  struct Restart {
+    std::map<int, RestartedRank> ranks;  // those that are back
+    bool is_connected = false;
+  };
+  Restart restart(const RankSet& ranks);
   /// Frees `ranks` from the collectives they sit in; their cells end as aborted. Returns when they are back, or after 5
   /// s. Others go on, until they call a collective.
   void abort(const RankSet& ranks, const std::string& reason);
@@ -181,6 +189,7 @@ class SessionCore {
   int64_t take_number();
   void note_result(const CodeResult& result);
   std::optional<ActivityEvent> activity() const;
+  void describe_session();
   SessionEvent open_workers();
   SessionEvent open_job();
   SessionEvent open_python();

@@ -71,6 +71,7 @@ struct SessionCore::State {
   std::unique_ptr<CellRunner> runner;  // once all of these are ready
   std::optional<StartProgress> start;  // while one is under way
   protocol::Configure configuration;
+  nlohmann::json description;  // of session.json, without its workers
   int64_t last_number = 0;
   RunningCell* cell = nullptr;
   RankSet raised;  // ranks that have raised an exception in the last Python cell in which one has

@@ -33,6 +33,7 @@ namespace inspect = lockstep::inspect;
 namespace __lockstep {
 using namespace lockstep::inspect;
 using lockstep::RankSet;
+using lockstep::ddp::Restoration;
 /// %page: what this cell shows from here on is shown in full.
 void show_in_full() __asm__("lockstep_cell_show_in_full");
 }  // namespace __lockstep

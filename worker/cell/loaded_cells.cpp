@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "collectives/log/meetings.h"
 #include "collectives/session_group.h"
 #include "protocol/files.h"
 #include "worker/cell/cell_error.h"
@@ -91,11 +92,17 @@ void LoadedCells::run(const protocol::Run& run, protocol::Done& done) {
     object->number = run.object_number;
   }
   for (uint32_t i = 0; i < object->entry->step_count; ++i) {
+    if (std::ranges::find(run.skip, int64_t{i}) != run.skip.end()) {
+      ++done.steps_done;
+      continue;
+    }
     const int line = i < steps.size() ? steps[i].line : 0;
+    const int64_t meetings = dist::meetings();
     const auto step = reinterpret_cast<uintptr_t>(object->entry->steps[i]);
     run_state().set_code(step);
     const bool ok = run_step([step = object->entry->steps[i]] { call_step(step); }, i, line, done);
     look_at_gradients(step, line);
+    if (dist::meetings() != meetings) done.meetings.push_back(i);
     if (!ok) break;
     ++done.steps_done;
   }

@@ -128,6 +128,7 @@ Configuration read_configuration(const char* (*lookup)(const char*)) {
     read.problem("LOCKSTEP_BACKEND", "is '" + c.backend + "': it has to be auto, gloo, nccl or cpu:gloo,cuda:nccl");
   read_device(read, c);
   c.threads = read.integer("LOCKSTEP_THREADS", 1, 4096, std::max(1, cores_of_this_process() / c.local_world_size));
+  c.generation = read.integer("LOCKSTEP_GENERATION", 0, kAny, 0);
   c.check_collectives = read.integer("LOCKSTEP_CHECK_COLLECTIVES", 0, 1, 1) == 1;
   c.lifeline_fd = read.integer("LOCKSTEP_LIFELINE_FD", 0, kAny, -1);
   if (c.lifeline_fd >= 0 && ::fcntl(c.lifeline_fd, F_GETFD) < 0) {

@@ -1,0 +1,84 @@
+// Keeps what each rank has loaded and run, so that a process that takes the place of a lost rank can do it again.
+//
+// A process that is started again is not connected to the other ranks while it runs cells. So a step of a cell runs again
+// where it had ended well on that rank and had met no other rank (collectives, messages, inspections), and where it
+// mentions no name that is missing now because a step that defines it does not run. Making a process group or a wrapper
+// is no meeting: collectives/log/meetings.h.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "protocol/rank_set.h"
+#include "protocol/worker_messages.h"
+#include "shell/cells/restarted_rank.h"
+
+namespace lockstep::shell {
+
+/// An object of a cell.
+struct PastObject {
+  RankSet ranks;  // that have loaded it
+  protocol::Load load;
+  std::shared_ptr<const std::string> bytes, text;  // of the object, of its cell
+};
+
+/// What a process does to become the rank that it replaces.
+struct Replay {
+  struct Cell {
+    size_t run = 0;  // for PastCells::ran_again()
+    protocol::Run message;
+    bool runs = false;  // false: all of its steps are left out
+  };
+  std::vector<std::variant<const PastObject*, Cell>> actions;  // in order
+  std::vector<LeftOutStep> left_out;
+  std::map<int64_t, std::vector<std::string>> lost;  // names of objects that it does not have, for protocol::Forget
+  RankSet cells_without_it;  // numbers of cells that have run on other ranks since its death
+};
+
+class PastCells {
+ public:
+  /// Notes that an object is sent to these ranks.
+  void sent(const RankSet& ranks, const protocol::Load& load, const std::string& bytes, const std::string& text);
+  /// Notes that the cell has not been loaded, and is forgotten.
+  void dropped(int64_t cell);
+  /// Notes that the ranks begin to run it.
+  void begins(const RankSet& ranks, const protocol::Run& run);
+  void done(int rank, const protocol::Done& message);
+  /// Notes that the process of `rank` has ended in `step` of `cell`; 0: in none.
+  void died(int rank, int64_t cell, int64_t step);
+
+  /// Returns what a new process of `rank` has to do.
+  Replay replay(int rank);
+  /// Notes how a cell of a replay has ended.
+  void ran_again(int rank, size_t run, const protocol::Done& message);
+
+ private:
+  struct Part {  // of a rank in a run
+    bool has_ended = false;
+    int64_t steps_done = 0;
+    std::vector<int64_t> meetings;
+    int64_t first_group = 1;
+    bool failed_again = false;  // in a replay, at step `steps_done`
+  };
+  struct Run {
+    protocol::Run message;
+    std::map<int, Part> parts;  // by rank
+    int64_t object() const { return message.object != 0 ? message.object : message.cell; }
+    int64_t object_number() const { return message.object != 0 ? message.object_number : message.number; }
+  };
+  using Entry = std::variant<PastObject, Run>;
+
+  const PastObject* object_of(int rank, int64_t cell) const;
+  void settle_death(int rank, Run& run) const;
+
+  std::vector<std::unique_ptr<Entry>> entries_;  // in order
+  std::multimap<int64_t, const PastObject*> objects_;  // by cell
+  std::map<int64_t, Run*> runs_;  // the last of each cell
+  std::map<int, size_t> died_after_;  // rank → entries at its death
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,61 @@
+#include "shell/cells/rank_replay.h"
+
+#include <utility>
+
+namespace lockstep::shell {
+
+bool RankReplay::run(PastCells& past, const std::function<bool()>& interrupted) {
+  const auto stopped = [&] { return interrupted() || !services_.workers.live().contains(rank_); };
+  plan_ = past.replay(rank_);
+  for (size_t next = 0; next < plan_.actions.size(); ++next) {
+    const auto* object = std::get_if<const PastObject*>(&plan_.actions[next]);
+    const size_t failures = failures_.size();
+    if (object ? !load(**object, stopped) : !run(std::get<Replay::Cell>(plan_.actions[next]), past, stopped))
+      return false;
+    // What needs a name of it does not run either. The actions are the same, in the same order.
+    if (failures_.size() > failures) plan_ = past.replay(rank_);
+  }
+  return true;
+}
+
+bool RankReplay::load(const PastObject& object, const std::function<bool()>& stopped) {
+  loaded_.reset();
+  services_.workers.send_object(RankSet{rank_}, object.load, *object.bytes);
+  services_.loop.run_until([&] { return loaded_ || stopped(); });
+  if (!loaded_) return false;
+  if (loaded_->ok) return true;
+  failures_.push_back({.number = object.load.cell, .error = {}});
+  failures_.back().error.message = loaded_->message;
+  return true;
+}
+
+bool RankReplay::run(const Replay::Cell& cell, PastCells& past, const std::function<bool()>& stopped) {
+  if (!cell.runs) return true;
+  done_.reset();
+  services_.workers.hub().send(rank_, cell.message);
+  services_.loop.run_until([&] { return done_ || stopped(); });
+  if (!done_) return false;
+  ++cells_;
+  past.ran_again(rank_, cell.run, *done_);
+  if (done_->status != CellStatus::ok)
+    failures_.push_back(
+        {.number = cell.message.number, .error = done_->error ? std::move(*done_->error) : protocol::CellError()});
+  return true;
+}
+
+bool RankReplay::take(FromWorker& from) {
+  if (auto* loaded = std::get_if<protocol::Loaded>(&from.message)) {
+    loaded_ = std::move(*loaded);
+  } else if (auto* done = std::get_if<protocol::Done>(&from.message)) {
+    done_ = std::move(*done);
+  } else if (std::holds_alternative<protocol::Output>(from.message)) {
+    const auto bytes = static_cast<int64_t>(from.frames.empty() ? 0 : from.frames[0].size());
+    output_bytes_ += bytes;
+    services_.workers.hub().send(rank_, protocol::Credit{bytes});
+  } else {
+    return !std::holds_alternative<protocol::Reply>(from.message);
+  }
+  return true;
+}
+
+}  // namespace lockstep::shell

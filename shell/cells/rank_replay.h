@@ -1,0 +1,43 @@
+// Has a process that takes the place of a lost rank load and run what the rank had (past_cells.h). What its cells write,
+// show and find again is left out, since it has been seen; an exception is kept, and ends its cell there.
+#pragma once
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "shell/cells/cell_services.h"
+#include "shell/cells/past_cells.h"
+
+namespace lockstep::shell {
+
+class RankReplay {
+ public:
+  RankReplay(const CellServices& services, int rank) : services_(services), rank_(rank) {}
+
+  int rank() const { return rank_; }
+  /// Serves until all is done, the rank has died, or `interrupted` is true: then false.
+  bool run(PastCells& past, const std::function<bool()>& interrupted);
+
+  /// Takes a message of the rank. Returns whether it belongs to the replay.
+  bool take(FromWorker& from);
+
+  const Replay& plan() const { return plan_; }
+  const std::vector<FailedAgain>& failures() const { return failures_; }
+  int cells() const { return cells_; }  // that have run again
+  int64_t output_bytes() const { return output_bytes_; }  // that were left out
+
+ private:
+  bool load(const PastObject& object, const std::function<bool()>& stopped);
+  bool run(const Replay::Cell& cell, PastCells& past, const std::function<bool()>& stopped);
+
+  const CellServices& services_;
+  const int rank_;
+  Replay plan_;
+  std::optional<protocol::Loaded> loaded_;
+  std::optional<protocol::Done> done_;
+  std::vector<FailedAgain> failures_;
+  int cells_ = 0;
+  int64_t output_bytes_ = 0;
+};
+
+}  // namespace lockstep::shell

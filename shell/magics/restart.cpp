@@ -1,0 +1,104 @@
+// %restart starts dead ranks again in their places, with what their cells had defined.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "protocol/error.h"
+#include "shell/magics/inspectors/inspector_magic.h"
+#include "shell/magics/inspectors/object_list.h"
+#include "shell/session/session_core.h"
+
+namespace lockstep::shell {
+namespace {
+
+constexpr size_t kMostLeftOut = 20;  // that are listed
+
+std::string report_on(int rank, const RestartedRank& restarted) {
+  std::string text =
+      fmt::format("rank {} is back: {} cell{} ran again", rank, restarted.cells, restarted.cells == 1 ? "" : "s");
+  if (restarted.output_bytes > 0)
+    text += fmt::format(" (the {} bytes that they wrote are left out)", restarted.output_bytes);
+  for (const FailedAgain& failed : restarted.failures)
+    text += fmt::format("\ncell {} failed as it ran again: {}", failed.number,
+                        failed.error.message.substr(0, failed.error.message.find('\n')));
+  const auto& left_out = restarted.left_out;
+  for (size_t i = 0; i < std::min(left_out.size(), kMostLeftOut); ++i)
+    text += fmt::format("\nnot run again: cell {}, line {}: {}", left_out[i].number, left_out[i].line, left_out[i].why);
+  if (left_out.size() > kMostLeftOut)
+    text += fmt::format("\nnot run again: {} more statements of later cells", left_out.size() - kMostLeftOut);
+  if (!restarted.cells_without_it.empty())
+    text += fmt::format("\nran without it: cell{} {}", restarted.cells_without_it.size() == 1 ? "" : "s",
+                        restarted.cells_without_it.str());
+  return text;
+}
+
+nlohmann::json data_of(const RestartedRank& restarted) {
+  nlohmann::json left_out = nlohmann::json::array();
+  for (const LeftOutStep& step : restarted.left_out)
+    left_out.push_back({{"cell", step.number}, {"line", step.line}, {"why", step.why}});
+  return {{"cells", restarted.cells}, {"not_run_again", left_out}, {"ran_without", restarted.cells_without_it}};
+}
+
+/// Copies what the modules and optimizers among the names of the session hold.
+CellOutcome restore(MagicCall& call, int from, const RankSet& to) {
+  CellSettings settings;
+  settings.ranks = call.session.live_ranks();
+  const std::vector<std::string> names = object_names(call.session, *settings.ranks);
+  std::string code = fmt::format("__lockstep::Restoration({}, {})", from, cxx_ranks(to));
+  for (const std::string& name : names) code += ".add(" + quoted(name) + ", " + name + ")";
+  const CellOutcome outcome = run_inspector(call, code + ".run()", settings, /*shows=*/true);
+  std::vector<std::string> absent;
+  for (const std::string& name : object_names(call.session, RankSet{from}))
+    if (std::ranges::find(names, name) == names.end()) absent.push_back(name);
+  if (!absent.empty())
+    call.session.message(fmt::format("not copied, since not all ranks have a name: {}", fmt::join(absent, ", ")));
+  return outcome;
+}
+
+std::optional<int> source_of(MagicCall& call, const RankSet& to) {
+  const auto spec = call.given.value("--from");
+  if (!spec) return std::nullopt;
+  const RankSet from = call.session.parse_ranks(*spec);
+  if (from.size() != 1) throw UsageError("--from takes one rank, not " + from.words());
+  call.session.check_alive(from);
+  if (to.contains(from.ranks().front())) throw UsageError("--from takes a rank that lives");
+  return from.ranks().front();
+}
+
+CellOutcome restart(MagicCall& call) {
+  SessionCore& session = call.session;
+  if (!session.started()) throw UsageError("no ranks are running: the next cell starts them");
+  const auto spec = call.given.word();
+  const RankSet ranks = spec ? session.parse_ranks(*spec) : session.dead_ranks();
+  if (ranks.empty()) throw UsageError("no rank is dead");
+  const std::optional<int> from = source_of(call, ranks);
+  const SessionCore::Restart restarted = session.restart(ranks);
+  std::string text;
+  nlohmann::json data = nlohmann::json::object();
+  for (const auto& [rank, each] : restarted.ranks) {
+    text += (text.empty() ? "" : "\n") + report_on(rank, each);
+    data[std::to_string(rank)] = data_of(each);
+  }
+  if (!text.empty()) session.message(std::move(text), {{"restarted", std::move(data)}});
+  const bool is_whole = restarted.is_connected && restarted.ranks.size() == ranks.size();
+  if (is_whole && from) return restore(call, *from, ranks);
+  return {.status = is_whole ? CellStatus::ok : CellStatus::error, .findings = {}};
+}
+
+const RegisterMagic kRestart(
+    {.name = "restart",
+     .summary = "starts dead ranks again in their places: same rank, same device, names of cells, groups",
+     .help =
+         "A new process loads all cells in their order. What met no other rank in them runs again there, with its side "
+         "effects;\nwhat it writes and shows is left out. What does not run again is listed. Groups of all ranks are "
+         "rebuilt.\nNot while a rank is in a cell: %abort frees it.",
+     .takes = {{"[SPEC]", "dead ranks; default: all that are dead"},
+               {"--from RANK",
+                "then copies parameters, buffers, optimizers and generators from this rank, of all modules and "
+                "optimizers among the names of the session"}},
+     .line = restart,
+     .in_sessions = true});
+
+}  // namespace
+}  // namespace lockstep::shell

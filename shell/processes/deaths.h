@@ -1,0 +1,31 @@
+// What the end of a process on this machine leaves to find out besides its signal: whether the kernel had no memory for
+// it, and where its core file is.
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "shell/processes/launcher.h"
+
+namespace lockstep::shell {
+
+/// Counts how often the kernel has killed a process for want of memory: of this process's control group and those below
+/// it (memory.events), or of the machine where there is no such group (/proc/vmstat).
+struct MemoryKills {
+  int64_t count = 0;
+  bool of_machine = false;  // a process of another job may be meant
+};
+
+/// Returns nothing where neither can be read.
+std::optional<MemoryKills> out_of_memory_kills();
+/// Returns ": out of memory (…)", for a process that was killed while the counter went up.
+std::string out_of_memory_words(bool of_machine);
+
+/// Returns "; its core file is core.17 in its working directory", or which program has got it; empty where there is none.
+/// `pattern` is that of /proc/sys/kernel/core_pattern.
+std::string core_words(const ProcessEnd& end, pid_t pid, const std::string& pattern);
+std::string core_words(const ProcessEnd& end, pid_t pid);
+
+}  // namespace lockstep::shell

@@ -1,0 +1,131 @@
+// What a process that takes the place of a lost rank runs again, and what not.
+#include "shell/cells/past_cells.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::shell {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+class PastCellsTest : public ::testing::Test {
+ protected:
+  /// Runs a cell whose steps begin at these lines and define these names, on two ranks.
+  void run(int64_t cell, const std::string& text, std::vector<protocol::Step> steps, std::vector<int64_t> meetings = {},
+           std::optional<int64_t> steps_done = {}) {
+    const auto count = static_cast<int64_t>(steps.size());
+    past_.sent(kBoth, {.cell = cell, .name = "", .entry = "", .steps = std::move(steps), .ranks = kBoth, .file = {}},
+               "", text);
+    past_.begins(kBoth, {.cell = cell, .number = cell});
+    for (const int rank : kBoth)
+      past_.done(rank, {.cell = cell,
+                        .steps_done = steps_done.value_or(count),
+                        .error = {},
+                        .collectives = {},
+                        .meetings = meetings});
+  }
+  std::vector<std::string> left_out(int rank = 1) {
+    std::vector<std::string> result;
+    for (const LeftOutStep& step : past_.replay(rank).left_out)
+      result.push_back(std::to_string(step.number) + ":" + std::to_string(step.line) + " " + step.why);
+    return result;
+  }
+
+  const RankSet kBoth{0, 1};
+  PastCells past_;
+};
+
+TEST_F(PastCellsTest, WhatMetNobodyRunsAgainInOrder) {
+  run(1, "int a = 1;", {{.line = 1, .names = {"a"}}});
+  run(2, "int b = a;", {{.line = 1, .names = {"b"}}});
+  const Replay replay = past_.replay(1);
+  EXPECT_TRUE(replay.left_out.empty());
+  ASSERT_EQ(replay.actions.size(), 4u);
+  EXPECT_EQ(std::get<const PastObject*>(replay.actions[0])->load.cell, 1);
+  EXPECT_EQ(std::get<Replay::Cell>(replay.actions[1]).message.cell, 1);
+  EXPECT_TRUE(std::get<Replay::Cell>(replay.actions[3]).message.again);
+}
+
+TEST_F(PastCellsTest, AStepThatMetOthersIsLeftOutWithWhatNeedsItsName) {
+  run(1, "auto loss = reduced();\nint a = 1;", {{.line = 1, .names = {"loss"}}, {.line = 2, .names = {"a"}}}, {0});
+  run(2, "auto twice = loss * 2;\nauto b = a;", {{.line = 1, .names = {"twice"}}, {.line = 2, .names = {"b"}}});
+  EXPECT_EQ(left_out(), (Texts{"1:1 it met other ranks", "2:1 it needs loss of cell 1"}));
+  EXPECT_EQ(past_.replay(1).lost, (std::map<int64_t, Texts>{{1, {"loss"}}, {2, {"twice"}}}));
+}
+
+TEST_F(PastCellsTest, AVariableWithAConstantIsThere) {
+  run(1, "auto loss = reduced();\nint calls = 0;", {{.line = 1, .names = {"loss", "calls"}}}, {0});
+  run(2, "++calls;", {{.line = 1, .names = {}}});
+  EXPECT_EQ(left_out(), Texts{"1:1 it met other ranks"});
+  EXPECT_EQ(past_.replay(1).lost, (std::map<int64_t, Texts>{{1, {"loss"}}}));
+}
+
+TEST_F(PastCellsTest, AFunctionCarriesTheNameOn) {
+  run(1, "auto loss = reduced();", {{.line = 1, .names = {"loss"}}}, {0});
+  run(2, "double f() { return loss; }\ndouble g() { return 1; }", {});
+  run(3, "f();\ng();", {{.line = 1, .names = {}}, {.line = 2, .names = {}}});
+  EXPECT_EQ(left_out(), (Texts{"1:1 it met other ranks", "3:1 it needs f of cell 2"}));
+}
+
+TEST_F(PastCellsTest, AnotherDefinitionEndsIt) {
+  run(1, "auto loss = reduced();", {{.line = 1, .names = {"loss"}}}, {0});
+  run(2, "double loss = 0;", {{.line = 1, .names = {"loss"}}});
+  run(3, "auto b = loss;", {{.line = 1, .names = {"b"}}});
+  EXPECT_EQ(left_out(), Texts{"1:1 it met other ranks"});
+}
+
+TEST_F(PastCellsTest, ACellThatFailedEndsWhereItDid) {
+  run(1, "int a = 1;\nthrows();\nint b = 2;",
+      {{.line = 1, .names = {"a"}}, {.line = 2, .names = {}}, {.line = 3, .names = {"b"}}}, {}, 1);
+  EXPECT_EQ(left_out(), (Texts{"1:2 it had not ended there", "1:3 it had not ended there"}));
+}
+
+TEST_F(PastCellsTest, ARankThatDiedInACellGoesByItsLogAndTheOthers) {
+  const std::vector<protocol::Step> steps = {
+      {.line = 1, .names = {"a"}}, {.line = 2, .names = {"c"}}, {.line = 3, .names = {"b"}}};
+  past_.sent(kBoth, {.cell = 1, .name = "", .entry = "", .steps = steps, .ranks = kBoth, .file = {}}, "",
+             "int a = 1;\nauto c = reduced();\nint b = 2;");
+  past_.begins(kBoth, {.cell = 1, .number = 1});
+  past_.done(0, {.cell = 1, .steps_done = 3, .error = {}, .collectives = {}, .meetings = {1}});
+  past_.died(1, 1, 2);
+  EXPECT_EQ(left_out(), (Texts{"1:2 it met other ranks", "1:3 it had not ended there"}));
+}
+
+TEST_F(PastCellsTest, WhatNobodyReportsIsNotRunAgain) {
+  past_.sent(kBoth,
+             {.cell = 1, .name = "", .entry = "", .steps = {{.line = 1, .names = {"a"}}}, .ranks = kBoth, .file = {}},
+             "", "int a = 1;");
+  past_.begins(kBoth, {.cell = 1, .number = 1});
+  past_.died(1, 1, 1);
+  EXPECT_EQ(left_out(), Texts{"1:1 it met other ranks"});
+}
+
+TEST_F(PastCellsTest, CellsWithoutItAreNamedAndCellsThatWereNotLoadedForgotten) {
+  run(1, "int a = 1;", {{.line = 1, .names = {"a"}}});
+  past_.sent(kBoth, {.cell = 2, .name = "", .entry = "", .steps = {}, .ranks = kBoth, .file = {}}, "", "");
+  past_.dropped(2);
+  past_.died(1, 0, 0);
+  const RankSet other{0};
+  past_.sent(other,
+             {.cell = 3, .name = "", .entry = "", .steps = {{.line = 1, .names = {}}}, .ranks = other, .file = {}}, "",
+             "f();");
+  past_.begins(other, {.cell = 3, .number = 3});
+  past_.done(0, {.cell = 3, .steps_done = 1, .error = {}, .collectives = {}});
+  const Replay replay = past_.replay(1);
+  EXPECT_EQ(replay.actions.size(), 2u);
+  EXPECT_EQ(replay.cells_without_it, RankSet{3});
+}
+
+TEST_F(PastCellsTest, ACellThatFailsAgainTakesItsNamesWithIt) {
+  run(1, "int a = read();\nint b = 1;", {{.line = 1, .names = {"a"}}, {.line = 2, .names = {"b"}}});
+  run(2, "int c = b;", {{.line = 1, .names = {"c"}}});
+  const Replay replay = past_.replay(1);
+  const size_t index = std::get<Replay::Cell>(replay.actions[1]).run;
+  past_.ran_again(1, index, {.cell = 1, .status = CellStatus::error, .steps_done = 0, .error = {}, .collectives = {}});
+  EXPECT_EQ(left_out(), (Texts{"1:1 the cell failed as it ran again", "1:2 the cell failed as it ran again",
+                               "2:1 it needs b of cell 1"}));
+  EXPECT_EQ(past_.replay(1).actions.size(), replay.actions.size());
+}
+
+}  // namespace
+}  // namespace lockstep::shell
