@@ -73,7 +73,7 @@ void Restoration::add_module(const std::string& name, torch::nn::Module& module,
 std::string Restoration::description() const {
   json result = {{"tensors", json::object()}, {"optimizers", json::array()}, {"is_new", dist::is_replacement()}};
   std::unordered_map<const void*, std::string> names;
-  for (const auto& [name, tensor] : tensors_) {
+  for (const auto& [name, tensor, is_synchronised] : tensors_) {
     result["tensors"][name] = description_of(tensor);
     names.emplace(tensor.unsafeGetTensorImpl(), name);
   }

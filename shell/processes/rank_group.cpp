@@ -41,9 +41,7 @@ void RankGroup::shutdown() {
       EventLoop::Clock::now() + kShutdownLimit);
 }
 
-void RankGroup::restart(int, int64_t) {
-  throw StartError("these ranks can't be started again one by one");
-}
+void RankGroup::restart(int, int64_t) { throw StartError("these ranks can't be started again one by one"); }
 
 RankSet RankGroup::live() const {
   RankSet result;

@@ -417,8 +417,9 @@ SessionCore::Restart SessionCore::restart(const RankSet& ranks) {
     throw UsageError("a rank can't come back without the store, whose process has ended: %dist_reset starts afresh");
   for (const int rank : ranks)
     if (!state_->workers->can_restart(rank))
-      throw UsageError(fmt::format("rank {} can't be started again alone, since {}: %dist_reset starts all ranks afresh",
-                                   rank, options_.python ? "it is in Python" : "it was on another machine"));
+      throw UsageError(
+          fmt::format("rank {} can't be started again alone, since {}: %dist_reset starts all ranks afresh", rank,
+                      options_.python ? "it is in Python" : "it was on another machine"));
   Restart result;
   for (const int rank : ranks) {
     std::optional<RestartedRank> restarted;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "ddp/distributed_data_parallel.h"
+#include "protocol/error.h"
 #include "tests/ddp/models.h"
 #include "tests/support/spawn_ranks.h"
 
@@ -92,7 +93,7 @@ TEST(Restore, NamesShardsOfOptimizers) {
 TEST(Restore, RefusesARankThatDoesNotExist) {
   spawn_ranks(2, [](int, int) {
     torch::nn::Linear net(2, 2);
-    EXPECT_THROW(ddp::restore(net, 7), ArgumentError);
+    EXPECT_THROW(ddp::restore(net, 7), ddp::ArgumentError);
   });
 }
 

@@ -87,8 +87,8 @@ def train_with_a_death(optimizer):
     check(digest_of(restarted) == digest_of(undisturbed), f"{digest_of(restarted)} {digest_of(undisturbed)}")
     # Each rank's own: forwards begin with those of rank 0.
     check(lines_by_rank(restarted, "statistics") == lines_by_rank(undisturbed, "statistics"), f"{restarted.events}")
-    verified = [e["finding"] for e in restarted.of("finding") if e["finding"]["inspector"] == "verify"]
-    check(len(verified) == 2 and all(each["severity"] == "ok" for each in verified), f"{verified}")
+    verified = [e for e in restarted.of("finding") if e["inspector"] == "verify"]
+    check(len(verified) == 2 and all(each["verdict"] == "ok" for each in verified), f"{verified}")
     said = texts(restarted)
     check("rank 2 is back" in said, said)
     check("cell 3, line 1: it met other ranks" in said, said)

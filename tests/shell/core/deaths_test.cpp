@@ -65,6 +65,32 @@ TEST_F(Deaths, RunGivesNoAdvice) {
   EXPECT_TRUE(recorder_.all<MessageEvent>().empty());
 }
 
+TEST_F(Deaths, ARankComesBackInItsPlace) {
+  start(3);
+  run("print a");
+  run("rank 1 kill 9");
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("%restart 1 --from 0"));
+  EXPECT_EQ(run("%restart 1").status, CellStatus::ok);
+  ASSERT_EQ(recorder_.all<MessageEvent>().size(), 1u);
+  EXPECT_THAT(recorder_.all<MessageEvent>()[0].text, HasSubstr("rank 1 is back"));
+  EXPECT_TRUE(recorder_.all<OutputEvent>().empty()) << "what ran again has been seen";
+  EXPECT_EQ(session_->target_words(), "ranks 0-2");
+  run("print b");
+  ASSERT_EQ(recorder_.all<OutputEvent>().size(), 1u);
+  EXPECT_EQ(recorder_.all<OutputEvent>()[0].ranks, RankSet::all(3));
+}
+
+TEST_F(Deaths, OnlyDeadRanksComeBack) {
+  start(2);
+  EXPECT_EQ(run("%restart").status, CellStatus::usage_error);
+  EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("no rank is dead"));
+  EXPECT_EQ(run("%restart 1").status, CellStatus::usage_error);
+  EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("rank 1 lives"));
+  run("rank 1 kill 9");
+  EXPECT_EQ(run("%restart 1 --from 1").status, CellStatus::usage_error);
+  EXPECT_EQ(session_->target_words(), "rank 0");
+}
+
 TEST_F(Deaths, ADeadRankCanNotBeChosen) {
   start(3);
   run("rank 1 kill 9");
