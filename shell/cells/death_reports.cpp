@@ -15,6 +15,13 @@ namespace {
 // together.
 constexpr std::chrono::milliseconds kOthersMayFollow{1000};
 
+std::string way_back(const RankSet& dead, const RankSet& live) {
+  const bool is_one = dead.size() == 1;
+  const int from = live.ranks().front();
+  return fmt::format("\n%restart {} --from {} starts {} again in {}, with the model of rank {}", dead.str(), from,
+                     is_one ? "it" : "them", is_one ? "its place" : "their places", from);
+}
+
 }  // namespace
 
 void DeathReports::died(int rank, const protocol::CellError& error, const std::string& where) {
@@ -63,14 +70,11 @@ void DeathReports::advise() {
     services_.message("no rank is left: %dist_reset starts them afresh, %history and %save have the cells so far");
   } else {
     const bool comes_back = std::ranges::all_of(dead, [&](int rank) { return services_.workers.can_restart(rank); });
-    services_.message(fmt::format(
-        "what {} held is lost. Cells run on {} from now on, which keep{} what {}; {}%dist_reset starts all "
-        "ranks afresh",
-        dead.words(), live.words(), live.size() == 1 ? "s" : "", live.size() == 1 ? "it holds" : "they hold",
-        comes_back ? fmt::format("%restart {} --from {} starts {} again in {} and copies the model to {}, ", dead.str(),
-                                 live.ranks().front(), dead.size() == 1 ? "it" : "them",
-                                 dead.size() == 1 ? "its place" : "their places", dead.size() == 1 ? "it" : "them")
-                   : ""));
+    services_.message(
+        fmt::format("what {} held is lost. Cells run on {} from now on, which keep{} what {}{}\n%dist_reset starts all "
+                    "ranks afresh",
+                    dead.words(), live.words(), live.size() == 1 ? "s" : "",
+                    live.size() == 1 ? "it holds" : "they hold", comes_back ? way_back(dead, live) : ""));
   }
 }
 

@@ -56,7 +56,8 @@ class MissingNames {
   /// Says which of them an item needs; empty: none.
   std::string needed_by(const Item& item) const {
     for (const auto& [name, cell] : cells_)
-      if (item.words.contains(name)) return fmt::format("it needs {} of cell {}", name, cell);
+      if (item.words.contains(name) && !item.names.contains(name))
+        return fmt::format("it needs {} of cell {}", name, cell);
     return "";
   }
 
