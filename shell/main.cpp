@@ -88,7 +88,8 @@ void take_launcher(int& argc, char** argv) {
       return;
     }
     if (!launcher.empty() || has_script) continue;
-    has_script = word == "-" || word.ends_with(".cpp") || ::access(word.c_str(), F_OK) == 0;
+    has_script =
+        word == "-" || word.starts_with("--journal") || word.ends_with(".cpp") || ::access(word.c_str(), F_OK) == 0;
     if (!has_script && !word.starts_with('-') && is_program(word)) launcher = word;
   }
   if (!launcher.empty())

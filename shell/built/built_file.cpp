@@ -10,6 +10,7 @@
 #include <map>
 
 #include "protocol/cell_abi.h"
+#include "protocol/checksum.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "protocol/installation.h"
@@ -36,16 +37,6 @@ void put(std::string& bytes, uint64_t value, int size) {
 uint64_t get(std::string_view bytes, size_t at, int size) {
   uint64_t value = 0;
   for (int i = 0; i < size; ++i) value |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
-  return value;
-}
-
-/// Returns FNV-1a over words of eight bytes, then over the bytes that are left. Finds damage, not intent.
-uint64_t checksum(std::string_view bytes) {
-  constexpr uint64_t kPrime = 0x100000001b3u;
-  uint64_t value = 0xcbf29ce484222325u;
-  size_t at = 0;
-  for (; at + 8 <= bytes.size(); at += 8) value = (value ^ get(bytes, at, 8)) * kPrime;
-  for (; at < bytes.size(); ++at) value = (value ^ static_cast<unsigned char>(bytes[at])) * kPrime;
   return value;
 }
 
@@ -188,7 +179,7 @@ std::string serialize(const BuiltFile& file) {
   put(bytes, 0, 4);
   put(bytes, description.size(), 8);
   put(bytes, file.blobs.size(), 8);
-  put(bytes, checksum(rest), 8);
+  put(bytes, protocol::checksum(rest), 8);
   return bytes + rest;
 }
 
@@ -212,7 +203,7 @@ BuiltFile parse_built_file(std::string_view bytes, const std::string& path) {
     left -= size;
   }
   if (left != 0) refuse(path, "there is something after its end", again);
-  if (checksum(rest) != sum) refuse(path, "it is damaged: its checksum is another", again);
+  if (protocol::checksum(rest) != sum) refuse(path, "it is damaged: its checksum is another", again);
 
   std::vector<std::string> blobs;
   size_t at = count * 8 + description;

@@ -5,6 +5,7 @@
 #include "shell/commands/command.h"
 #include "shell/commands/script_flags.h"
 #include "shell/commands/script_run.h"
+#include "shell/commands/session_flags.h"
 #include "shell/hosts/host.h"
 #include "shell/jobs/find_job.h"
 #include "shell/processes/launcher.h"
@@ -51,6 +52,7 @@ std::function<int()> set_up_attach(CLI::App& app) {
                  "Run the cells of these files (Python in percent format, .ipynb) instead of opening a prompt")
       ->type_name("FILE");
   add_script_options(app, options->run);
+  add_journal_options(app, options->run.session);
   app.add_option("--cell-timeout", options->run.session.cell_timeout_s, "Interrupt a cell after this many seconds")
       ->type_name("S")
       ->check(CLI::NonNegativeNumber);

@@ -10,6 +10,7 @@
 #include "protocol/error.h"
 #include "shell/built/built_objects.h"
 #include "shell/commands/command.h"
+#include "shell/commands/journal_views.h"
 #include "shell/commands/script_flags.h"
 #include "shell/commands/script_run.h"
 #include "shell/commands/session_flags.h"
@@ -19,6 +20,7 @@
 #include "shell/processes/launcher.h"
 #include "shell/scripts/parameters.h"
 #include "shell/scripts/script.h"
+#include "shell/session/session_journal.h"
 #include "shell/terminal/terminal.h"
 #include "shell/text/text_output.h"
 
@@ -71,6 +73,23 @@ std::vector<Script> read_files(RunOptions& options) {
     return read_built(path, options.session);
   }
   return scripts;
+}
+
+/// Reads the cells of a journal, and takes the options of its session for those that are not given.
+std::vector<Script> read_cells_again(RunOptions& options) {
+  const JournalInfo journal = find_journal(options.journal);
+  const JournalContent content = read_journal(journal.path);
+  if (content.description.contains("job") && !content.description["job"].is_null())
+    throw UsageError(journal.id +
+                     " was a prompt over a Python job, whose ranks only the job has; `lockstep sessions show " +
+                     journal.id + " --export FILE.py` writes a script for lockstep attach --run");
+  CellsAgain again = cells_again(content);
+  if (again.cells.empty()) throw UsageError("the journal of " + journal.id + " has no cell to run");
+  if (content.damaged > 0)
+    write_message(fmt::format("{} records of the journal are damaged; cells in them are missing", content.damaged));
+  for (const std::string& cell : again.left_out) write_message("left out: " + cell);
+  set_options_as(content.description, content.ranks, options.session);
+  return {{.name = journal.id, .cells = std::move(again.cells)}};
 }
 
 /// Has the options that only a Python job has.
@@ -142,7 +161,11 @@ std::function<int()> set_up_run(CLI::App& app) {
       "Session scripts (.cpp or .py in percent format, .ipynb); - is the standard input. Or one file of lockstep "
       "build. Or -- and a launcher: -- torchrun --nproc_per_node=4 train.py starts a Python job and "
       "watches it");
-  if (launcher_arguments().empty()) files->required();
+  app.add_option("--journal", options->journal,
+                 "Run the cells of a session's journal again, with its options where none are given: its id, the "
+                 "beginning of it, or last")
+      ->type_name("ID")
+      ->excludes(files);
   app.add_option("--findings", of_jobs->findings, "Of a Python job: add findings to this file as JSON lines")
       ->type_name("FILE");
   app.add_option("--tail", of_jobs->tail,
@@ -158,12 +181,14 @@ std::function<int()> set_up_run(CLI::App& app) {
       "happened decides.");
   return [options, of_jobs, &app] {
     if (!launcher_arguments().empty()) return run_job(app, *options, *of_jobs);
+    if (options->files.empty() && options->journal.empty())
+      throw UsageError("file is required: session scripts, --journal ID, or -- and a launcher");
     if (of_jobs->tail > 0) throw UsageError("--tail is for Python jobs: lockstep run --tail N -- torchrun … train.py");
     if (!of_jobs->findings.empty())
       throw UsageError("--findings is for Python jobs; sessions write them with --json FILE");
     check_script_options(*options);
     choose_hosts(options->session);
-    std::vector<Script> scripts = read_files(*options);
+    std::vector<Script> scripts = options->journal.empty() ? read_files(*options) : read_cells_again(*options);
     return ScriptRun(*options, std::move(scripts)).run();
   };
 }

@@ -145,6 +145,7 @@ bool ScriptRun::run_cell(const ScriptCell& cell) {
   for (const auto& complaint : judgement.complaints)
     take(ErrorEvent{.cell = outcome.cell, .ranks = {}, .type = "expectation", .message = complaint});
   show_expected(cell, judgement);
+  show_before(cell, outcome.status);
   if (junit_) junit_->end_cell(outcome, judgement);
   if (notebook_) notebook_->end_cell(outcome);
   cell_ = nullptr;
@@ -163,6 +164,7 @@ void ScriptRun::show_markdown(const ScriptCell& cell) {
   renderer_->take(
       MarkdownEvent{options_.answers ? with_open_details(cell.text, sign) : with_folded_details(cell.text, sign)});
   if (json_) json_->take(MarkdownEvent{cell.text});
+  session_->journal().take(MarkdownEvent{cell.text});
 }
 
 void ScriptRun::show_cell(const ScriptCell& cell, bool counts) {
@@ -187,6 +189,16 @@ void ScriptRun::show_expected(const ScriptCell& cell, const CellJudgement& judge
   if (words.empty()) return;
   renderer_->show(paint(screen_, Style::good,
                         without_controls(fmt::format("{} expected: {}", signs(screen_).good, fmt::join(words, ", ")))) +
+                  "\n");
+}
+
+/// After a cell that has failed when it ran before.
+void ScriptRun::show_before(const ScriptCell& cell, CellStatus status) {
+  const auto tag = std::ranges::find(cell.tags, kFailedBefore, &Tag::name);
+  if (tag == cell.tags.end()) return;
+  renderer_->show(paint(screen_, Style::note,
+                        fmt::format("{} this cell failed before ({}){}", signs(screen_).note, tag->value,
+                                    status == CellStatus::ok ? "" : ", and may fail again")) +
                   "\n");
 }
 

@@ -25,6 +25,7 @@ struct RunOptions {
   std::string json;  // a file, or - for the standard output; empty: none
   std::string junit;  // a file; empty: none
   std::string write;  // a notebook; empty: none
+  std::string journal;  // whose cells run instead of those of files; empty: none
   bool keep_going = false;
   bool show_code = false;
   bool answers = false;  // shows what markdown cells fold away
@@ -52,6 +53,7 @@ class ScriptRun : private EventSink {
   void show_markdown(const ScriptCell& cell);
   /// Shows the first line of a cell, and its code.
   void show_cell(const ScriptCell& cell, bool counts);
+  void show_before(const ScriptCell& cell, CellStatus status);
   void show_expected(const ScriptCell& cell, const CellJudgement& judgement);
   /// For people alone: it is no event of the session.
   /// Every event of the session.

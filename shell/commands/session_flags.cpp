@@ -33,6 +33,16 @@ CLI::Validator seconds(bool zero) {
 
 }  // namespace
 
+void add_journal_options(CLI::App& app, SessionOptions& options) {
+  app.add_flag_callback(
+      "--no-journal", [&options] { options.keeps_journal = false; },
+      "Keep no journal of the session (lockstep sessions show ID)");
+  app.add_option("--journal-size", options.journal_mb,
+                 "Megabytes of output that the journal of the session keeps; the oldest goes (64)")
+      ->type_name("MB")
+      ->check(CLI::Range(1, 1 << 20));
+}
+
 void add_session_options(CLI::App& app, SessionOptions& options) {
   app.add_option("-n,--num-processes", options.num_processes,
                  "How many ranks; default: one per visible GPU, two on the CPU where there is none")
@@ -104,6 +114,7 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
          "Compare collectives across ranks before data moves: on (the default) or off")
       ->type_name("on|off");
   app.add_flag("--debug-cells", options.debug_cells, "Compile all cells with full debug information, for gdb");
+  add_journal_options(app, options);
   app.add_option("-I,--include-dir", options.include_dirs, "Folder of headers that cells include; may be repeated")
       ->allow_extra_args(false)
       ->type_name("DIR");

@@ -10,6 +10,9 @@ namespace lockstep::shell {
 /// of GPUs, memory for that many ranks) is checked by plan_session.
 void add_session_options(CLI::App& app, SessionOptions& options);
 
+/// Adds those about the journal alone, which they include.
+void add_journal_options(CLI::App& app, SessionOptions& options);
+
 /// Whether the user said what the session shall be: then it starts before the first prompt, and not with the first
 /// cell.
 bool asks_for_ranks(const SessionOptions& options);

@@ -12,18 +12,6 @@
 namespace lockstep::shell {
 namespace {
 
-/// Cells that only look, which would say something else when the script runs; and %load, whose cells stand after it.
-bool is_left_out(const std::string& text) {
-  for (const char* name : {"%save", "%history", "%help", "%who", "%load", "%load_ext", "%undo", "%dist_status",
-                           "%collectives", "%abort", "%interrupt"}) {
-    const size_t length = std::strlen(name);
-    if (text.compare(0, length, name) == 0 && text.find('\n') == std::string::npos &&
-        (text.size() == length || !std::isalnum(static_cast<unsigned char>(text[length]))))
-      return true;
-  }
-  return !text.empty() && text.back() == '?' && text.find('\n') == std::string::npos;
-}
-
 CellOutcome save(MagicCall& call) {
   if (call.session.options().rehearsal) return {};
   const bool all = call.given.has("--all");
@@ -39,7 +27,7 @@ CellOutcome save(MagicCall& call) {
   std::vector<ScriptCell> cells;
   for (const HistoryEntry* entry :
        call.session.history().select(words.size() > 1 ? std::optional(words[1]) : std::nullopt, std::nullopt)) {
-    if (is_left_out(entry->text) || entry->undone || (!all && entry->status != CellStatus::ok)) continue;
+    if (only_looks(entry->text) || entry->undone || (!all && entry->status != CellStatus::ok)) continue;
     ScriptCell cell{.title = entry->title, .text = entry->text};
     if (entry->status != CellStatus::ok) cell.tags.push_back({"raises-exception", ""});
     cells.push_back(std::move(cell));

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
@@ -36,8 +37,9 @@ std::string working_directory() {
   return path.string();
 }
 
-SessionDirectory::SessionDirectory() {
-  id_ = std::to_string(::getpid()) + "-" + random_key().substr(0, 8);
+std::string new_session_id() { return std::to_string(::getpid()) + "-" + random_key().substr(0, 8); }
+
+SessionDirectory::SessionDirectory(std::string id) : id_(std::move(id)) {
   path_ = protocol::runtime_directory() + "/" + id_;
   if (path_.size() + std::strlen("/hub") > protocol::kLongestSocketPath)
     throw StartError("the path of the session's socket is too long (" + path_ +

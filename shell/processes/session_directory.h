@@ -17,10 +17,13 @@ namespace lockstep::shell {
 /// Returns where the shell, and the programs that it starts, are. Throws StartError where that folder has been removed.
 std::string working_directory();
 
+/// Returns an id for a session of this process: <pid>-<hex>.
+std::string new_session_id();
+
 class SessionDirectory {
  public:
-  /// Makes a new one for this process. Throws StartError: no space, no permission, a path too long for a socket.
-  SessionDirectory();
+  /// Makes that of the session `id`. Throws StartError: no space, no permission, a path too long for a socket.
+  explicit SessionDirectory(std::string id = new_session_id());
   ~SessionDirectory();  // removes it
   SessionDirectory(const SessionDirectory&) = delete;
   SessionDirectory& operator=(const SessionDirectory&) = delete;

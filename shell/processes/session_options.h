@@ -39,6 +39,8 @@ struct SessionOptions {
   /// Asks the person at the front end for a line, and serves the ranks meanwhile. Returns nothing where they have ended
   /// the input, or interrupted it. None: nobody can be asked.
   std::function<std::optional<std::string>(const std::string& prompt)> read_line;
+  bool keeps_journal = true;
+  std::optional<int64_t> journal_mb;  // of output in it; none: as LOCKSTEP_JOURNAL says
   bool shows_rich_values = false;  // the front end draws HTML and pictures that values of Python have
   MakeObjectSource objects;  // where objects come from; none: lockstep-compiler
   /// The ranks are Python: of this interpreter, a path or a name in PATH; empty: of the environment.

@@ -36,6 +36,13 @@ Json lines_json(const std::string& text) {
   return lines;
 }
 
+nlohmann::ordered_json read_notebook(const std::string& path) {
+  auto notebook = nlohmann::ordered_json::parse(protocol::read_file(path).value_or(""), nullptr, false);
+  if (!notebook.is_object() || !notebook.contains("cells") || !notebook["cells"].is_array())
+    throw UsageError("--write: " + path + " is no notebook; it stores outputs of one .ipynb file");
+  return notebook;
+}
+
 template <typename Json>
 bool is_injected(const Json& cell) {
   if (!cell.contains("metadata") || !cell["metadata"].is_object() || !cell["metadata"].contains("tags")) return false;
@@ -46,12 +53,12 @@ bool is_injected(const Json& cell) {
 }  // namespace
 
 NotebookOutputs::NotebookOutputs(const std::string& from, const std::string& to)
+    : NotebookOutputs(read_notebook(from), to) {}
+
+NotebookOutputs::NotebookOutputs(nlohmann::ordered_json notebook, const std::string& to)
     : to_(to),
+      notebook_(std::move(notebook)),
       display_(no_clock_, [this](std::string_view type, const nlohmann::json& content) { store(type, content); }) {
-  const std::string text = protocol::read_file(from).value_or("");
-  notebook_ = Json::parse(text, nullptr, false);
-  if (!notebook_.is_object() || !notebook_.contains("cells") || !notebook_["cells"].is_array())
-    throw UsageError("--write: " + from + " is no notebook; it stores outputs of one .ipynb file");
   const fs::path folder = fs::path(to).has_parent_path() ? fs::path(to).parent_path() : fs::path(".");
   if (::access(folder.c_str(), W_OK) != 0)
     throw UsageError("--write " + to + ": the folder " + folder.string() +

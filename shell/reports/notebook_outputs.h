@@ -18,6 +18,8 @@ class NotebookOutputs : public EventSink {
   /// Reads the notebook `from`, whose cells run next, and takes its old outputs away. `to` may be the same file. Throws
   /// UsageError if `from` is no notebook or the folder of `to` can't be written.
   NotebookOutputs(const std::string& from, const std::string& to);
+  /// Does the same for a notebook that is in no file.
+  NotebookOutputs(nlohmann::ordered_json notebook, const std::string& to);
 
   /// `cell` is of this notebook, or injected after the cell before it.
   void begin_cell(const ScriptCell& cell);

@@ -301,10 +301,22 @@ std::vector<ScriptCell> read_cpp_script(const std::string& path) {
   return read_script(path);
 }
 
-std::string format_script(const std::vector<ScriptCell>& cells) {
+bool only_looks(const std::string& text) {
+  for (const char* name : {"%save", "%history", "%help", "%who", "%load", "%load_ext", "%undo", "%dist_status",
+                           "%collectives", "%abort", "%interrupt"}) {
+    const size_t length = std::strlen(name);
+    if (text.compare(0, length, name) == 0 && text.find('\n') == std::string::npos &&
+        (text.size() == length || !std::isalnum(static_cast<unsigned char>(text[length]))))
+      return true;
+  }
+  return !text.empty() && text.back() == '?' && text.find('\n') == std::string::npos;
+}
+
+std::string format_script(const std::vector<ScriptCell>& cells, Language language) {
+  const std::string sign = language == Language::python ? "#" : "//";
   std::string text;
   for (const ScriptCell& cell : cells) {
-    text += (text.empty() ? "// %%" : "\n// %%") + (cell.title.empty() ? "" : " " + cell.title);
+    text += (text.empty() ? "" : "\n") + sign + " %%" + (cell.title.empty() ? "" : " " + cell.title);
     if (cell.markdown) text += " [markdown]";
     nlohmann::json tags = nlohmann::json::array();
     for (const Tag& tag : cell.tags) tags.push_back(tag.value.empty() ? tag.name : tag.name + "=" + tag.value);
@@ -316,7 +328,7 @@ std::string format_script(const std::vector<ScriptCell>& cells) {
     text += "\n";
     std::istringstream stream{cell.text};
     for (std::string line; std::getline(stream, line);)
-      text += (cell.markdown ? (line.empty() ? "//" : "// ") : "") + line + "\n";
+      text += (cell.markdown ? sign + (line.empty() ? "" : " ") : "") + line + "\n";
   }
   return text;
 }

@@ -59,7 +59,13 @@ std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string&
 Language language_of_notebook(std::string_view text);
 
 /// Returns the percent format of these cells, which parse_script reads back.
-std::string format_script(const std::vector<ScriptCell>& cells);
+std::string format_script(const std::vector<ScriptCell>& cells, Language language = Language::cpp);
+
+/// Whether a cell only looks, and would say something else when a script runs; or is %load, whose cells stand after it.
+bool only_looks(const std::string& text);
+
+/// The tag of a cell that has failed when it ran before: it may fail again. Its value is how.
+inline constexpr std::string_view kFailedBefore = "failed-before";
 
 /// Takes "raises-exception" or "expects-finding=verify:mismatch" apart. `where` is for messages. Throws UsageError for
 /// a slip of one of the tags that mean something here; all others are the user's own.

@@ -39,6 +39,8 @@ int code_of_status(CellStatus status) {
 
 CellJudgement judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const RankSet& lost_ranks) {
   CellJudgement judgement;
+  if (outcome.status != CellStatus::interrupted && std::ranges::count(tags, kFailedBefore, &Tag::name) > 0)
+    return judgement;
   bool may_fail = false, wants_hang = false, has_hang = false;
   std::vector<Tag> wanted;
   for (const auto& tag : tags) {

@@ -48,6 +48,8 @@ CellOutcome Session::run_cell(const std::string& text, const std::string& title)
   const ActivityReporter::Scope reporting(events_);
   const Watched typing(state_->loop, typing_fd_, typed_);  // a copy: the callback may end the watching
   if (state_->runner) state_->runner->begin_cell();
+  journal().begin_cell(
+      {.number = next_cell(), .title = title, .text = text, .ranks = started() ? live_target() : RankSet()});
   CellOutcome outcome;
   const auto fail = [&](CellStatus status, const char* type, const std::string& what) {
     cell.status = status;
@@ -57,7 +59,9 @@ CellOutcome Session::run_cell(const std::string& text, const std::string& title)
     run_parts(cell, outcome);
   } catch (const UsageError& error) {
     fail(CellStatus::usage_error, "usage_error", error.what());
-  } catch (const StartError&) {
+  } catch (const StartError& error) {
+    journal().take(ErrorEvent{.cell = 0, .ranks = {}, .type = "start_error", .message = error.what()});
+    journal().end_cell(0, {}, CellStatus::error, 0);
     state_->cell = nullptr;
     throw;
   } catch (const std::exception& error) {
@@ -76,6 +80,8 @@ CellOutcome Session::run_cell(const std::string& text, const std::string& title)
     show(cell.event);
   }
   if (state_->runner) state_->runner->advise_after_deaths();
+  const auto faults = std::ranges::count(outcome.findings, Severity::fault, &Finding::severity);
+  journal().end_cell(cell.number, cell.event.ranks, cell.status, static_cast<int>(faults));
   history().add({cell.number, title, text, cell.event.ranks, cell.status});
   state_->cell = nullptr;
   return outcome;

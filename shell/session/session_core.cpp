@@ -17,6 +17,7 @@
 #include "shell/processes/local_ranks.h"
 #include "shell/processes/session_plan.h"
 #include "shell/processes/worker_group.h"
+#include "shell/session/session_journal.h"
 #include "shell/session/session_state.h"
 
 namespace lockstep::shell {
@@ -27,7 +28,13 @@ constexpr std::chrono::seconds kInterruptLimit{2};
 }  // namespace
 
 SessionCore::SessionCore(SessionOptions options, EventSink& events)
-    : state_(std::make_unique<State>()), options_(std::move(options)), events_(events) {
+    : state_(std::make_unique<State>()),
+      options_(std::move(options)),
+      events_(events),
+      id_(new_session_id()),
+      journal_(
+          id_, limits_of_journal(options_), [this] { return description_for_journal(options_, directory_); },
+          [this](const std::string& text) { events_.take(MessageEvent{current_number(), text, nullptr}); }) {
   std::error_code error;
   directory_ = std::filesystem::current_path(error).string();
   if (options_.reports_activity) events_.start(state_->loop, [this] { return activity(); });
@@ -118,7 +125,7 @@ SessionEvent SessionCore::open_workers() {
   // A rank here has 7 threads when it is connected; the store, the compiler and this process have 8 between them.
   require_threads(8 + 7 * plan.world_size, fmt::format("the session could not start: a session of {} rank{}",
                                                        plan.world_size, plan.world_size == 1 ? "" : "s"));
-  s.directory = std::make_unique<SessionDirectory>();
+  s.directory = std::make_unique<SessionDirectory>(id_);
   const CompilerOptions compiler{s.directory->path(), options_.include_dirs, options_.compile_memory_mb};
   const auto progress = [this](const protocol::CompilerProgress& step) { report_start_step(step); };
   s.compiler = options_.objects ? options_.objects(s.loop, compiler, progress)

@@ -22,6 +22,7 @@
 #include "shell/cells/restarted_rank.h"
 #include "shell/events/event.h"
 #include "shell/jobs/job_folder.h"
+#include "shell/journal/journal.h"
 #include "shell/processes/launcher.h"
 #include "shell/processes/rank_place.h"
 #include "shell/processes/session_options.h"
@@ -101,11 +102,15 @@ class SessionCore {
   const protocol::Configure& configuration() const;
   const std::string& directory() const { return directory_; }  // where #include "..." and the workers look
   History& history() { return history_; }
+  Journal& journal() { return journal_; }
   const std::string& compiler_messages() const { return compiler_messages_; }  // about the last cell, whole: %errors
 
   // ---- What magics have done -----------------------------------------------------------------------------------------
   /// Shows it to the user, through the front end.
-  void show(const Event& event) { events_.take(event); }
+  void show(const Event& event) {
+    journal_.take(event);
+    events_.take(event);
+  }
   /// Emits a MessageEvent under the running cell.
   void message(std::string text, nlohmann::json data = nullptr);
   /// Does the same, with MessageEvent::is_help.
@@ -198,6 +203,8 @@ class SessionCore {
   bool start_compiler_of_job(const RankSet& ranks);
   void report_start_step(const protocol::CompilerProgress& step);
 
+  const std::string id_;
+  Journal journal_;
   History history_;
   std::string directory_;
   std::string compiler_messages_;

@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kStepLimit{300};
 /// Asks the ranks of the job to come to this prompt.
 SessionEvent SessionCore::open_job() {
   State& s = *state_;
-  s.directory = std::make_unique<SessionDirectory>();
+  s.directory = std::make_unique<SessionDirectory>(id_);
   s.directory->describe({{"started", std::time(nullptr)}, {"ranks", 0}, {"backend", "python"}});
   auto objects = std::make_unique<JobObjects>();
   s.job_objects = objects.get();
@@ -57,7 +57,7 @@ SessionEvent SessionCore::open_python() {
   State& s = *state_;
   const bool is_here = options_.is_here();
   const SessionPlan plan = is_here ? plan_session(options_) : SessionPlan();
-  s.directory = std::make_unique<SessionDirectory>();
+  s.directory = std::make_unique<SessionDirectory>(id_);
   auto objects = std::make_unique<JobObjects>();
   s.job_objects = objects.get();
   s.compiler = std::move(objects);

@@ -70,6 +70,7 @@ class SessionTest : public testing::Test {
     runtime_ = name;
     ::setenv("LOCKSTEP_BIN", LOCKSTEP_FAKES, 1);
     ::setenv("XDG_RUNTIME_DIR", name.c_str(), 1);
+    ::setenv("XDG_STATE_HOME", (name + "/state").c_str(), 1);
     ::unsetenv("FAKE_WORKER");
     ::unsetenv("FAKE_COMPILER");
   }

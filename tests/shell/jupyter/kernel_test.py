@@ -309,6 +309,19 @@ class Kernels(unittest.TestCase):
         self.start()  # removes the folder
         self.assertEqual(session_folders(pid), [])
 
+    def test_the_journal_of_a_killed_kernel(self):
+        kernel = self.start()
+        self.assertEqual(results_of(kernel.run("int seven = 7; seven")[1]), ["7"])
+        kernel.run('std::cout << "rank " << rank << std::endl;')
+        request = kernel.client.execute(LOOP)
+        kernel.wait_for(request, has_text("begun"))
+        pid = kernel.pid
+        kill(pid)
+        wait_until(lambda: not is_alive(pid), "the end of a killed kernel")
+        shown = subprocess.run([LOCKSTEP, "sessions", "show", f"{pid}-"], capture_output=True, text=True).stdout
+        for line in ("0-1 = 7\n", "0   │ rank 0\n", "1   │ rank 1\n", f"▸ {LOOP}\n", "the session was killed here\n"):
+            self.assertIn(line, shown)
+
     def test_shutdown_ends_a_running_cell(self):
         kernel = self.start()
         request = kernel.client.execute(LOOP)

@@ -1,0 +1,193 @@
+#include "shell/commands/journal_views.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "protocol/error.h"
+#include "protocol/files.h"
+#include "shell/events/event_reader.h"
+#include "shell/journal/journal_reader.h"
+#include "shell/jupyter/questions.h"
+#include "shell/reports/notebook_outputs.h"
+#include "shell/terminal/renderer.h"
+#include "shell/text/text.h"
+#include "shell/text/text_output.h"
+
+namespace lockstep::shell {
+namespace {
+
+using nlohmann::json;
+
+std::string text_at(const json& record, const char* name) {
+  const auto found = record.find(name);
+  return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+RankSet ranks_at(const json& record) {
+  try {
+    return record.at("ranks").get<RankSet>();
+  } catch (const json::exception&) {
+    return {};
+  }
+}
+
+std::string words_of_missing(const json& record) {
+  const auto count = record.value("records", uint64_t{0});
+  return fmt::format("{} record{} {}", count, count == 1 ? "" : "s",
+                     text_at(record, "reason") == "size"
+                         ? "of output not kept: the journal had reached its size (--journal-size)"
+                         : "missing: could not be written, or damaged");
+}
+
+/// The cells of a notebook that has not run yet.
+json empty_notebook(const JournalContent& content) {
+  json cells = json::array();
+  for (const JournalEntry& entry : content.entries) {
+    json cell = {{"cell_type", entry.markdown ? "markdown" : "code"},
+                 {"id", fmt::format("cell-{}", cells.size())},
+                 {"metadata", json::object()},
+                 {"source", entry.text}};
+    if (!entry.title.empty()) cell["metadata"]["title"] = entry.title;
+    if (!entry.markdown) cell["outputs"] = json::array();
+    cells.push_back(std::move(cell));
+  }
+  const bool is_python = content.is_python();
+  return {{"nbformat", 4},
+          {"nbformat_minor", 5},
+          {"metadata",
+           {{"kernelspec",
+             {{"name", is_python ? "lockstep-python" : "lockstep"},
+              {"display_name", is_python ? "Lockstep (Python)" : "Lockstep (C++20)"},
+              {"language", is_python ? "python" : "c++20"}}},
+            {"language_info", jupyter::kernel_info(is_python ? Language::python : Language::cpp)["language_info"]}}},
+          {"cells", std::move(cells)}};
+}
+
+/// Runs the journal through what stores the outputs of a run.
+void write_notebook(const JournalInfo& journal, const JournalContent& content, const std::string& path) {
+  NotebookOutputs notebook(nlohmann::ordered_json(empty_notebook(content)), path);
+  JournalReader reader(journal.path);
+  int index = -1;
+  bool runs = false;
+  const auto end = [&] {
+    if (!std::exchange(runs, false)) return;
+    const JournalEntry& entry = content.entries.at(static_cast<size_t>(index));
+    notebook.end_cell({.cell = entry.number, .status = entry.status.value_or(CellStatus::interrupted)});
+  };
+  while (const auto record = reader.next()) {
+    const std::string event = (*record)["event"];
+    if (event == "markdown") {
+      ++index;
+    } else if (event == "input") {
+      end();
+      notebook.begin_cell({.text = text_at(*record, "text"), .notebook_cell = ++index});
+      runs = true;
+    } else if (event == "ran") {
+      end();
+    } else if (event == "missing") {
+      notebook.take(MessageEvent{0, words_of_missing(*record), nullptr});
+    } else if (const auto read = read_event(*record)) {
+      notebook.take(*read);
+    }
+  }
+  end();
+  if (!notebook.write()) throw UsageError(path + " was not written");
+}
+
+bool is_kept(const JournalEntry& entry) { return !entry.undone && (entry.markdown || !only_looks(entry.text)); }
+
+}  // namespace
+
+void print_journal(const JournalInfo& journal) {
+  const Screen screen = detect_screen(STDOUT_FILENO);
+  TextOutput output(STDOUT_FILENO);
+  Renderer renderer(screen, [&](std::string_view text) { output.write(text); });
+  renderer.set_live(false);
+  JournalReader reader(journal.path);
+  bool is_closed = false;
+  while (const auto record = output.closed() ? std::nullopt : reader.next()) {
+    const std::string event = (*record)["event"];
+    is_closed = is_closed || event == "closed";
+    if (event == "input") {
+      renderer.flush();
+      const auto number = record->value("cell", int64_t{0});
+      std::string text = text_at(*record, "title");
+      if (!text.empty()) text += '\n';
+      text = without_controls(text + text_at(*record, "text"));
+      renderer.show(prompt_text(number, ranks_at(*record), screen) + text + (text.ends_with('\n') ? "" : "\n"));
+    } else if (event == "missing") {
+      renderer.flush();
+      renderer.show(paint(screen, Style::dim, signs(screen).dots + (" " + words_of_missing(*record))) + "\n");
+    } else if (const auto read = read_event(*record)) {
+      renderer.take(*read);
+    }
+  }
+  renderer.flush();
+  if (!is_closed && !journal.is_open)
+    renderer.show(paint(screen, Style::note, fmt::format("{} the session was killed here", signs(screen).stopped)) +
+                  "\n");
+}
+
+void print_journal_lines(const JournalInfo& journal) {
+  TextOutput output(STDOUT_FILENO);
+  JournalReader reader(journal.path);
+  while (const auto record = output.closed() ? std::nullopt : reader.next())
+    output.write(record->dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+std::string export_journal(const JournalInfo& journal, const std::string& path, bool force) {
+  namespace fs = std::filesystem;
+  const JournalContent content = read_journal(journal.path);
+  const std::string extension = fs::path(path).extension();
+  const std::string script = content.is_python() ? ".py" : ".cpp";
+  if (extension != script && extension != ".ipynb")
+    throw UsageError(fmt::format("--export {}: the cells of this session are {}: name a {} or an .ipynb file", path,
+                                 content.is_python() ? "Python" : "C++", script));
+  if (fs::exists(path) && !force) throw UsageError(path + " exists; give another name, or -f to write over it");
+  if (content.cells() == 0) throw UsageError("the journal of " + journal.id + " has no cell");
+  if (extension == ".ipynb") {
+    write_notebook(journal, content, path);
+    return fmt::format("wrote {} cells with their outputs to {}", content.cells(), path);
+  }
+  std::vector<ScriptCell> cells;
+  size_t failed = 0;
+  for (const JournalEntry& entry : content.entries) {
+    if (!is_kept(entry)) continue;
+    const bool is_good = entry.markdown || entry.status == CellStatus::ok;
+    failed += is_good ? 0 : 1;
+    if (is_good) cells.push_back({.markdown = entry.markdown, .title = entry.title, .text = entry.text});
+  }
+  if (cells.empty()) throw UsageError("no cell of " + journal.id + " has ended well: an .ipynb file takes all of them");
+  const std::string text = format_script(cells, content.is_python() ? Language::python : Language::cpp);
+  if (const int error = protocol::replace_file(path, text, 0666))
+    throw UsageError(path + " can't be written: " + std::strerror(error));
+  return fmt::format("wrote {} cell{} to {}{}", cells.size(), cells.size() == 1 ? "" : "s", path,
+                     failed > 0 ? fmt::format("; left out {} that failed or did not end", failed) : std::string());
+}
+
+CellsAgain cells_again(const JournalContent& content) {
+  CellsAgain again;
+  for (const JournalEntry& entry : content.entries) {
+    if (!is_kept(entry)) continue;
+    if (entry.status == CellStatus::interrupted) {
+      again.left_out.push_back(entry.number > 0 ? fmt::format("cell {}, which was interrupted", entry.number)
+                                                : "a cell that was interrupted");
+      continue;
+    }
+    ScriptCell cell{.markdown = entry.markdown, .title = entry.title, .text = entry.text};
+    if (entry.status && *entry.status != CellStatus::ok)
+      cell.tags.push_back({std::string(kFailedBefore), std::string(to_string(*entry.status))});
+    else if (entry.faults > 0)
+      cell.tags.push_back({std::string(kFailedBefore), "a fault"});
+    again.cells.push_back(std::move(cell));
+  }
+  return again;
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,20 @@
+// What a session has its journal keep about it: the options that running its cells again needs, and how much is kept.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "shell/journal/journal_folder.h"
+#include "shell/processes/session_options.h"
+
+namespace lockstep::shell {
+
+/// Those of the options and of LOCKSTEP_JOURNAL. Throws UsageError.
+JournalLimits limits_of_journal(const SessionOptions& options);
+
+nlohmann::json description_for_journal(const SessionOptions& options, const std::string& directory);
+
+/// Sets options that the user has not given to what they were in the session of such a description, which may be damaged.
+/// `ranks` is how many it had; 0: unknown.
+void set_options_as(const nlohmann::json& description, int ranks, SessionOptions& options);
+
+}  // namespace lockstep::shell
