@@ -25,6 +25,7 @@ GOALS = [
     Goal("`k + 1`, 4 ranks", "cell.value", 4, None, [(1, JD, "cell.value"), (0.15, NBD, "cell.value")]),
     Goal("`int k = 1;`, 8 ranks", "cell.declaration", 8, None, [(0.7, IPP, "cell.value")]),
     Goal("`k + 1`, 8 ranks", "cell.value", 8, None, [(0.7, IPP, "cell.value")]),
+    *[Goal(f"what the journal adds to a cell, {ranks} ranks", "journal.cell", ranks, 1) for ranks in (2, 8)],
     Goal("a magic that the shell answers, 8 ranks", "cell.magic", 8, 3, [(0.2, IPP, "cell.execute")]),
     Goal("a magic that all ranks answer (`%sync`), 8 ranks", "cell.magic_sync", 8, 3, [(0.2, IPP, "cell.execute")]),
     Goal("the same text again, 8 ranks", "cell.repeated", 8, 3, [(0.2, IPP, "cell.execute")]),

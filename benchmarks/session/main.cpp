@@ -1,6 +1,7 @@
 // lockstep-bench-session MEASUREMENT --ranks N --cells K: what a cell costs between its text and its end, on a session of this
 // process. Text is never seen before (unless the measurement is about that), and submitted when the cell before has ended.
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "benchmarks/session/processes.h"
 #include "benchmarks/session/recorder.h"
 #include "protocol/runtime_folder.h"
+#include "shell/journal/journal.h"
 
 namespace lockstep::benchmark {
 namespace {
@@ -39,8 +41,36 @@ struct Bench {
   shell::Session session;
 };
 
+/// What the journal of a session adds to a cell in which each rank prints a line and shows a value of its own.
+void measure_journal(Bench& bench) {
+  shell::Journal journal(
+      "1-a", {}, [] { return nlohmann::json::object(); },
+      [](const std::string& problem) { throw std::runtime_error(problem); });
+  const std::string text =
+      "auto loss = train(net, optimizer, loader);\nstd::cout << \"epoch \" << epoch << '\\n';\nloss";
+  const auto all = RankSet::all(bench.ranks);
+  std::vector<double> times;
+  for (int i = 1; i <= 20 * bench.cells; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    journal.begin_cell({.number = i, .title = "", .text = text, .ranks = all});
+    shell::CellEvent end{.cell = i, .title = "", .ranks = all};
+    for (const int rank : all) {
+      journal.take(
+          shell::OutputEvent{i, {rank}, Stream::standard_output, "epoch 7 of rank " + std::to_string(rank) + "\n"});
+      journal.take(shell::ValueEvent{.cell = i, .ranks = {rank}, .text = "0.123456", .data = 0.123456, .label = ""});
+      end.rank_status[rank] = CellStatus::ok;
+      end.run_ms[rank] = 12.5;
+    }
+    journal.take(end);
+    journal.end_cell(i, all, CellStatus::ok, 0);
+    times.push_back(milliseconds_since(begin));
+  }
+  report("journal.cell", bench.ranks, "ms", times);
+}
+
 /// A name that is defined again and again, and an expression of it.
 void measure_trivial(Bench& bench) {
+  measure_journal(bench);
   std::vector<double> declaration, value;
   for (int i = 0; i < bench.cells; ++i) {
     declaration.push_back(bench.run("int k = " + std::to_string(i) + ";").total_ms);
@@ -186,11 +216,18 @@ int main(int argc, char** argv) {
   app.add_option("--cells", cells, "cells of each kind")->check(CLI::PositiveNumber);
   app.add_flag("--debug-cells", debug, "full debug information");
   CLI11_PARSE(app, argc, argv);
+  std::string state = (std::filesystem::temp_directory_path() / "lockstep-bench-XXXXXX").string();
+  if (!::mkdtemp(state.data())) return 1;
+  ::setenv("XDG_STATE_HOME", state.c_str(), 1);  // journals of a benchmark are nobody's
+  int code = 0;
   try {
     Bench bench(ranks, cells, debug);
     measurements.at(measurement)(bench);
   } catch (const std::exception& problem) {
     std::cerr << "lockstep-bench-session: " << problem.what() << '\n';
-    return 1;
+    code = 1;
   }
+  std::error_code ignored;
+  std::filesystem::remove_all(state, ignored);
+  return code;
 }
