@@ -43,7 +43,7 @@ TEST_F(CompilerWaits, ACompileOfAStoppedCompilerEndsByAnInterrupt) {
 
 TEST_F(CompilerWaits, ACompileOfAStoppedCompilerEndsByATerminationSignal) {
   auto& session = start(2);
-  std::thread later = once_stopped([&] { session.leave(); });
+  std::thread later = once_stopped([&] { session.leave(SIGTERM); });
   EXPECT_EQ(run("stop").status, CellStatus::interrupted);
   later.join();
 }

@@ -19,7 +19,7 @@ class Waits : public SessionTest {
   void go_on() const { ::kill(children().back(), SIGCONT); }
   void leave_on_output() {
     recorder_.also = [this](const Event& event) {
-      if (std::holds_alternative<OutputEvent>(event)) session_->leave();
+      if (std::holds_alternative<OutputEvent>(event)) session_->leave(SIGTERM);
     };
   }
 };
@@ -51,7 +51,7 @@ TEST_F(Waits, AStartEndsByAnInterrupt) {
 TEST_F(Waits, AStartEndsByATerminationSignal) {
   ::setenv("FAKE_WORKER", "stop", 1);
   Session session({.num_processes = 2, .gpu_ids = {}, .include_dirs = {}, .arguments = {}}, recorder_);
-  const OnStop then([&] { session.leave(); });
+  const OnStop then([&] { session.leave(SIGTERM); });
   EXPECT_THROW(session.start(), StartError);
 }
 
