@@ -133,7 +133,8 @@ class Job:
         """The events of `lockstep attach` with these cells."""
         script, events = self.folder / "cells.py", self.folder / "events"
         script.write_text("".join(f"# %%\n{cell}\n" for cell in cells))
-        done = subprocess.run([self.lockstep, "attach", "--run", str(script), "--json", str(events)],
+        # Other jobs of this user may run.
+        done = subprocess.run([self.lockstep, "attach", str(self.process.pid), "--run", str(script), "--json", str(events)],
                               env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True)
         print(done.stdout)

@@ -21,7 +21,9 @@ LOOP = 'std::cout << "begun" << std::endl; for (;;) {}'
 
 
 def has_text(text):
-    return lambda message: text in json.dumps(message["content"], ensure_ascii=False)
+    """What a cell shows has it; its code, which comes first, may have it as well."""
+    return lambda message: (message["msg_type"] != "execute_input" and
+                            text in json.dumps(message["content"], ensure_ascii=False))
 
 
 def session_folders(pid):
