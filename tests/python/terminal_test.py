@@ -233,9 +233,9 @@ class Attach(JobInTerminal):
         self.enter("where")
         self.wait_for(r"> .*prompt\.py, line \d+, in train")
         self.wait_for(PROMPT.format(3))
-        self.enter("while True: pass")  # on one line: complete with an empty one
+        self.enter('while not print("be" + "gun"): [0 for _ in iter(int, 1)]')  # complete with an empty line
         terminal.press("Enter")
-        self.wait_for("while True: pass\n")
+        self.wait_for("│ begun")
         terminal.press("C-c")
         self.wait_for(PROMPT.format(4))
         self.enter("step")
