@@ -74,6 +74,9 @@ LineReader::Input EditLineReader::read(const std::string& prompt) {
   terminal_.end();
   Input input = std::move(*result_);
   result_.reset();
+  // Ctrl-C may have come behind Enter, while somebody was asked whether the cell is whole.
+  while (const std::optional<char> what = terminal_.next_wake())
+    if (what == 'i') input.end = End::cancelled;
   if (input.end == End::cell)
     while (!input.text.empty() && is_blank(input.text.substr(input.text.size() - 1))) input.text.pop_back();
   return input;

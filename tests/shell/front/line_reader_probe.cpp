@@ -1,6 +1,6 @@
 // The line reader without a session, for line_reader_test.py: each cell that is read comes back as one line of JSON.
 // Cells are whole when their brackets are; `f`, `fo`, `foo_` complete to foo_bar and foo_baz; what is written to
-// descriptor 3 is drawn above the prompt.
+// descriptor 3 is drawn above the prompt. Of the cell `Ctrl-C` Ctrl-C comes while it is asked whether it is whole.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -21,6 +21,7 @@ namespace {
 EditLineReader* the_reader = nullptr;
 
 Completeness by_brackets(const std::string& text, bool is_pasted) {
+  if (text == "Ctrl-C") std::raise(SIGINT);
   int depth = 0;
   for (const char c : text) depth += c == '{' || c == '(' ? 1 : c == '}' || c == ')' ? -1 : 0;
   if (text.starts_with("%%") && !is_pasted) return {TextStatus::incomplete, depth};

@@ -90,6 +90,14 @@ class AtThePrompt(unittest.TestCase):
         program.wait_for(prompt(3))
         self.assertEqual(self.cells(program), ["int a;"])
 
+    def test_control_c_behind_enter(self):
+        program = self.start()
+        program.send("Ctrl-C\r")
+        program.wait_for("cancelled")
+        program.send("int a;\r")
+        program.wait_for(prompt(3))
+        self.assertEqual(self.cells(program), ["int a;"])
+
     def test_control_d_deletes_or_ends(self):
         program = self.start()
         program.send("xab\x01\x04\r")
