@@ -42,7 +42,9 @@ int relay_over_link(const RelayFlags& flags) {
 std::function<int()> set_up_relay(CLI::App& app) {
   const auto flags = std::make_shared<RelayFlags>();
   app.add_flag("--hub", flags->has_hub, "Let ranks of this machine come to a prompt on the other one");
-  app.add_option("--ticket", flags->ticket, "Connect to the session that has made this file")->type_name("FILE");
+  app.add_option("--ticket", flags->ticket,
+                 "Connect to the session that has made this file; -: it comes through the standard input")
+      ->type_name("FILE");
   app.footer(
       "Started by lockstep on another machine (--hosts), or by a launcher (--ticket). It ends when its standard input\n"
       "does, or with --ticket when the session ends or has not been heard for 60 s.");

@@ -5,10 +5,10 @@ namespace lockstep::shell {
 
 /// Takes how many ranks there are (0: one for each GPU, or one on each node where none has GPUs), then the command of a
 /// relay, whose last word is the path of the ticket. An actor on each node starts the relays of its ranks, with the
-/// variables of torchrun, and a copy of the ticket. Ray ends the actors of a program that is gone, and the kernel the
-/// relays of an actor that is gone.
+/// variables of torchrun. They get the ticket through a pipe: Ray kills actors, which could not remove a file. Ray ends
+/// the actors of a program that is gone, and the kernel the relays of an actor that is gone.
 inline constexpr const char* kRayLauncher = R"py(
-import ctypes, os, shutil, signal, subprocess, sys, tempfile
+import contextlib, ctypes, os, signal, subprocess, sys, tempfile
 try:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -18,20 +18,16 @@ except ImportError as error:
 
 class Node:
     def run(self, command, ticket, numbers):
-        folder = tempfile.mkdtemp(prefix="lockstep-ticket-")
-        try:
-            path = os.path.join(folder, "ticket")
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(ticket)
-            end_with_actor = lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-            with open(os.path.join(folder, "errors"), "w+b") as errors:
-                relays = [subprocess.Popen([*command, path], env={**os.environ, **each}, stdin=subprocess.DEVNULL,
-                                           stderr=errors, preexec_fn=end_with_actor) for each in numbers]
-                code = max([each.wait() for each in relays], key=abs)
-                errors.seek(0)
-                return code, errors.read().decode(errors="replace")
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        end_with_actor = lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        with tempfile.TemporaryFile() as errors:
+            relays = [subprocess.Popen([*command, "-"], env={**os.environ, **each}, stdin=subprocess.PIPE, stderr=errors,
+                                       preexec_fn=end_with_actor) for each in numbers]
+            for each in relays:
+                with contextlib.suppress(BrokenPipeError), each.stdin:  # it has ended, and says why
+                    each.stdin.write(ticket)
+            code = max([each.wait() for each in relays], key=abs)
+            errors.seek(0)
+            return code, errors.read().decode(errors="replace")
 
 def spread(nodes, wanted):
     gpus = [int(node["Resources"].get("GPU", 0)) for node in nodes]

@@ -57,12 +57,18 @@ LinkTicket read_ticket(const std::string& path) {
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("the ticket {} can't be used: {}", path, why));
   };
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const bool is_input = path == "-";
+  const Descriptor file(is_input ? ::dup(STDIN_FILENO)
+                                 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file) refuse(errno == ELOOP ? "it is a link" : std::strerror(errno));
-  if (const std::string problem = file_problem(file); !problem.empty()) refuse(problem);
-  if (const std::string problem = protocol::writable_by_others(std::filesystem::absolute(path)); !problem.empty())
-    refuse(problem);
-  const auto json = nlohmann::json::parse(read_to_end(file.get()), nullptr, false);
+  if (!is_input) {
+    if (const std::string problem = file_problem(file); !problem.empty()) refuse(problem);
+    if (const std::string problem = protocol::writable_by_others(std::filesystem::absolute(path)); !problem.empty())
+      refuse(problem);
+  }
+  std::string text(kLargestTicket, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, read_all(file.get(), text.data(), text.size()))));
+  const auto json = nlohmann::json::parse(text, nullptr, false);
   LinkTicket ticket;
   try {
     ticket = json.get<LinkTicket>();

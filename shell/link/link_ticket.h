@@ -21,8 +21,8 @@ LOCKSTEP_JSON(LinkTicket, session, addresses, port, server_key, key)
 /// Takes the place of the file at `path` at once; mode 0600. Throws Error.
 void write_ticket(const std::string& path, const LinkTicket& ticket);
 
-/// Throws UsageError for a file that others can read, could have written or exchanged, and for one that is no ticket. No
-/// message has a key in it.
+/// Reads the ticket at `path`, or where that is "-" from the standard input to its end. Throws UsageError for a file that
+/// others can read, could have written or exchanged, and for what is no ticket. No message has a key in it.
 LinkTicket read_ticket(const std::string& path);
 
 }  // namespace lockstep::shell

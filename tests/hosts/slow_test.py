@@ -113,10 +113,9 @@ class Ray(unittest.TestCase):
             self.assertIn("rank 3 sleeps", output)
 
     def left_of_session(self, hosts):
-        """Actors, relays, ranks and tickets on the nodes."""
-        processes = [line for host in hosts for line in host.processes().values()
-                     if any(each in line for each in ("ray::Node", "lockstep relay", "lockstep-worker"))]
-        return processes + [str(each) for host in hosts for each in (host.root / "tmp").glob("lockstep-ticket-*")]
+        """Actors, relays and ranks on the nodes."""
+        return [line for host in hosts for line in host.processes().values()
+                if any(each in line for each in ("ray::Node", "lockstep relay", "lockstep-worker"))]
 
     def assert_nothing_is_left(self, hosts):
         end = time.monotonic() + 60

@@ -544,6 +544,20 @@ TEST_F(TicketTest, IsReadAsItWasWritten) {
   EXPECT_EQ(nlohmann::json(read_ticket(path_)), nlohmann::json(ticket_));
 }
 
+TEST_F(TicketTest, ComesThroughTheStandardInput) {
+  const Descriptor input(::dup(STDIN_FILENO));
+  const auto given = [&](const std::string& text) {
+    Pipe pipe = make_pipe();
+    EXPECT_TRUE(write_all(pipe.write.get(), text));
+    ::dup2(pipe.read.get(), STDIN_FILENO);
+  };
+  given(nlohmann::json(ticket_).dump());
+  EXPECT_EQ(nlohmann::json(read_ticket("-")), nlohmann::json(ticket_));
+  given("");
+  EXPECT_THAT(problem("-"), HasSubstr("it is no ticket of Lockstep"));
+  ::dup2(input.get(), STDIN_FILENO);
+}
+
 TEST_F(TicketTest, IsOfItsUserOnly) {
   write_ticket(path_, ticket_);
   ::chmod(path_.c_str(), 0640);
