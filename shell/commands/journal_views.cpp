@@ -80,12 +80,14 @@ void write_notebook(const JournalInfo& journal, const JournalContent& content, c
     const JournalEntry& entry = content.entries.at(static_cast<size_t>(index));
     notebook.end_cell({.cell = entry.number, .status = entry.status.value_or(CellStatus::interrupted)});
   };
+  const int last = static_cast<int>(content.entries.size()) - 1;  // a session that runs may have more by now
   while (const auto record = reader.next()) {
     const std::string event = (*record)["event"];
+    if (event == "markdown" || event == "input") end();
+    if ((event == "markdown" || event == "input") && index == last) break;
     if (event == "markdown") {
       ++index;
     } else if (event == "input") {
-      end();
       notebook.begin_cell({.text = text_at(*record, "text"), .notebook_cell = ++index});
       runs = true;
     } else if (event == "ran") {
@@ -130,8 +132,10 @@ void print_journal(const JournalInfo& journal) {
   }
   renderer.flush();
   if (!is_closed && !journal.is_open)
-    renderer.show(paint(screen, Style::note, fmt::format("{} the session was killed here", signs(screen).stopped)) +
-                  "\n");
+    renderer.show(
+        paint(screen, Style::note,
+              fmt::format("{} the session was killed here, or could not write its end", signs(screen).stopped)) +
+        "\n");
 }
 
 void print_journal_lines(const JournalInfo& journal) {
@@ -175,13 +179,14 @@ CellsAgain cells_again(const JournalContent& content) {
   CellsAgain again;
   for (const JournalEntry& entry : content.entries) {
     if (!is_kept(entry)) continue;
-    if (entry.status == CellStatus::interrupted) {
-      again.left_out.push_back(entry.number > 0 ? fmt::format("cell {}, which was interrupted", entry.number)
-                                                : "a cell that was interrupted");
+    if (!entry.markdown && (!entry.status || entry.status == CellStatus::interrupted)) {
+      const char* const why = entry.status ? "was interrupted" : "had not ended";
+      again.left_out.push_back(entry.number > 0 ? fmt::format("cell {}, which {}", entry.number, why)
+                                                : fmt::format("a cell that {}", why));
       continue;
     }
     ScriptCell cell{.markdown = entry.markdown, .title = entry.title, .text = entry.text};
-    if (entry.status && *entry.status != CellStatus::ok)
+    if (!entry.markdown && entry.status != CellStatus::ok)
       cell.tags.push_back({std::string(kFailedBefore), std::string(to_string(*entry.status))});
     else if (entry.faults > 0)
       cell.tags.push_back({std::string(kFailedBefore), "a fault"});

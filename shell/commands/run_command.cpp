@@ -187,8 +187,8 @@ std::function<int()> set_up_run(CLI::App& app) {
     if (!of_jobs->findings.empty())
       throw UsageError("--findings is for Python jobs; sessions write them with --json FILE");
     check_script_options(*options);
-    choose_hosts(options->session);
     std::vector<Script> scripts = options->journal.empty() ? read_files(*options) : read_cells_again(*options);
+    choose_hosts(options->session);
     return ScriptRun(*options, std::move(scripts)).run();
   };
 }

@@ -48,7 +48,7 @@ std::vector<PastSession> past_sessions(const std::vector<SessionRecord>& records
   std::vector<PastSession> past;
   for (JournalInfo& journal : read_journals())
     if (!journal.is_open && std::ranges::find(records, journal.id, &SessionRecord::id) == records.end())
-      past.push_back({.journal = journal, .content = read_journal(journal.path, /*with_output=*/false)});
+      past.push_back({.journal = journal, .content = read_journal(journal.path)});
   return past;
 }
 
@@ -200,8 +200,7 @@ int show(const Choice& choice) {
   }
   std::vector<std::vector<std::string>> rows;
   if (session.record) rows = rows_of(*session.record, session.journal.has_value());
-  if (session.journal && !session.record)
-    rows = rows_of(*session.journal, read_journal(session.journal->path, /*with_output=*/false));
+  if (session.journal && !session.record) rows = rows_of(*session.journal, read_journal(session.journal->path));
   if (session.journal) rows.push_back({"journal", session.journal->path});
   std::fputs(table(rows).c_str(), stdout);
   if (!session.journal) return 0;

@@ -31,6 +31,17 @@ std::optional<int> number(const std::string& text) {
   return error == std::errc() && end != text.data() ? std::optional(value) : std::nullopt;
 }
 
+constexpr std::chrono::seconds kSlurmLimit{5};  // for an answer of slurmctld
+
+/// Reads until the other end is closed. False where that takes longer than kSlurmLimit.
+bool read_in_time(int fd, std::string& text) {
+  const auto deadline = std::chrono::steady_clock::now() + kSlurmLimit;
+  pollfd polled{fd, POLLIN, 0};
+  while (poll_until({&polled, 1}, deadline) > 0)
+    if (const Reading found = read_some(fd, text); found != Reading::bytes) return true;
+  return false;
+}
+
 /// Runs a program of Slurm and returns its lines. Throws StartError.
 std::vector<std::string> lines_of(const std::string& program, std::vector<std::string> arguments) {
   Pipe pipe = make_pipe();
@@ -41,7 +52,10 @@ std::vector<std::string> lines_of(const std::string& program, std::vector<std::s
   launch.outputs = {1};
   Child child(launch);
   pipe.write.reset();
-  std::istringstream text(read_to_end(pipe.read.get()));
+  std::string output;
+  if (!read_in_time(pipe.read.get(), output))
+    throw StartError(fmt::format("{} has not answered within {} s", program, kSlurmLimit.count()));
+  std::istringstream text(output);
   if (const ProcessEnd end = child.wait(); end.exit_code() != 0)
     throw StartError(fmt::format("{} {}", program, end.str()));
   std::vector<std::string> lines;
@@ -164,19 +178,10 @@ std::optional<std::chrono::seconds> time_until(const std::string& when) {
   return std::chrono::seconds(std::max<std::time_t>(0, std::mktime(&time) - std::time(nullptr)));
 }
 
-/// Returns how long processes have from SIGTERM to SIGKILL, where Slurm ends a job. Throws StartError.
-std::optional<std::chrono::seconds> slurm_kill_wait() {
-  for (const std::string& line : lines_of("scontrol", {"show", "config"}))
-    if (line.starts_with("KillWait "))
-      if (const auto wait = number(line.substr(std::min(line.find_first_of("0123456789"), line.size()))))
-        return std::chrono::seconds(*wait);
-  return std::nullopt;
-}
-
 }  // namespace
 
 SlurmEnd slurm_end() {
-  SlurmEnd end{.job = variable("SLURM_JOB_ID"), .words = "", .left = {}, .kill_wait = {}};
+  SlurmEnd end{.job = variable("SLURM_JOB_ID"), .words = "", .left = {}};
   if (end.job.empty()) return {};
   try {
     std::map<std::string, std::string> facts;
@@ -192,12 +197,22 @@ SlurmEnd slurm_end() {
       end.words =
           fmt::format("Slurm ends job {}, which has run for {} and may for {}: its limit is over, or it was cancelled",
                       end.job, facts["RunTime"], facts["TimeLimit"]);
-    end.kill_wait = slurm_kill_wait();
-    end.left = state == "RUNNING" ? time_until(facts["EndTime"]) : end.kill_wait;
+    if (state == "RUNNING") end.left = time_until(facts["EndTime"]);
     return end;
   } catch (const StartError&) {
     return {};
   }
+}
+
+std::optional<std::chrono::seconds> slurm_kill_wait() {
+  try {
+    for (const std::string& line : lines_of("scontrol", {"show", "config"}))
+      if (line.starts_with("KillWait "))
+        if (const auto wait = number(line.substr(std::min(line.find_first_of("0123456789"), line.size()))))
+          return std::chrono::seconds(*wait);
+  } catch (const StartError&) {
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep::shell

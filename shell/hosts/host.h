@@ -49,10 +49,11 @@ std::optional<SlurmPlace> slurm_place();
 struct SlurmEnd {
   std::string job;  // its number; empty: there is none, or Slurm does not answer
   std::string words;  // "Slurm preempts job 17"; empty: Slurm does not end it now
-  std::optional<std::chrono::seconds> left;  // until its processes are killed, or it has to be over
-  std::optional<std::chrono::seconds> kill_wait;  // that processes have from SIGTERM to SIGKILL, where Slurm ends a job
+  std::optional<std::chrono::seconds> left;  // until it has to be over, where Slurm does not end it now
 };
 SlurmEnd slurm_end();
+/// How long processes have from SIGTERM to SIGKILL, where Slurm ends a job. Nothing: Slurm does not say.
+std::optional<std::chrono::seconds> slurm_kill_wait();
 
 /// The name of this machine; empty where it has none.
 std::string this_host();

@@ -18,14 +18,21 @@ except ImportError as error:
 
 class Node:
     def run(self, command, ticket, numbers):
-        end_with_actor = lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        libc = ctypes.CDLL(None)
+        end_with_actor = lambda: libc.prctl(1, signal.SIGKILL)
         with tempfile.TemporaryFile() as errors:
             relays = [subprocess.Popen([*command, "-"], env={**os.environ, **each}, stdin=subprocess.PIPE, stderr=errors,
                                        preexec_fn=end_with_actor) for each in numbers]
             for each in relays:
                 with contextlib.suppress(BrokenPipeError), each.stdin:  # it has ended, and says why
                     each.stdin.write(ticket)
-            code = max([each.wait() for each in relays], key=abs)
+            running, code = list(relays), 0
+            while running and code == 0:  # one that fails ends the others, which would wait for it
+                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+                code = max((each.poll() or 0 for each in running), key=abs)
+                running = [each for each in running if each.returncode is None]
+            for each in running:
+                each.kill()
             errors.seek(0)
             return code, errors.read().decode(errors="replace")
 

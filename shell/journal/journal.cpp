@@ -29,8 +29,11 @@ constexpr size_t kMostEarly = 1000;
 /// Whether it is among what may be dropped. The rest is what a session cannot be understood without.
 bool is_bulk(const Event& event) {
   if (const auto* rank = std::get_if<RankEvent>(&event)) return rank->state != RankState::dead;
+  if (const auto* message = std::get_if<MessageEvent>(&event))
+    return !(message->data.is_object() && message->data.contains("names"));  // of %undo
   return !std::holds_alternative<SessionEvent>(event) && !std::holds_alternative<CellEvent>(event) &&
-         !std::holds_alternative<ErrorEvent>(event) && !std::holds_alternative<FindingEvent>(event);
+         !std::holds_alternative<ErrorEvent>(event) && !std::holds_alternative<FindingEvent>(event) &&
+         !std::holds_alternative<MarkdownEvent>(event);
 }
 
 /// Whether it is about a moment, and later events say more: how far a loop is, but for its begin and its end.
@@ -83,7 +86,7 @@ Journal::~Journal() {
 }
 
 void Journal::begin_cell(const JournalCell& cell) {
-  if (state_ == State::off || (state_ == State::waits_for_cell && !open())) return;
+  if (state_ == State::off || (state_ == State::waits_for_cell && !open())) return;  // the next cell tries again
   write(false, {{"event", "input"},
                 {"input", ++inputs_},
                 {"cell", cell.number},
@@ -113,15 +116,17 @@ void Journal::take(const Event& event) {
     early_.emplace_back(is_bulk(event), std::move(record));
 }
 
-/// Begins the journal. Where that can't be done there is none.
+/// Begins the journal. Returns false where that can't be done now.
 bool Journal::open() {
-  state_ = State::off;
   const fs::path folder = journals_folder();
-  if (folder.empty()) return false;
+  if (folder.empty()) {
+    state_ = State::off;
+    return false;
+  }
   path_ = folder / id_;
-  std::string problem = protocol::writable_by_others(path_);
   std::error_code error;
   fs::create_directories(folder.parent_path().parent_path(), error);
+  std::string problem = protocol::writable_by_others(path_);
   for (const fs::path& path : {folder.parent_path(), folder, fs::path(path_)})
     if (problem.empty()) problem = make_private(path);
   if (problem.empty()) problem = open_file(cells_, cells_path(path_));
@@ -188,8 +193,11 @@ std::string Journal::append(File& file, const std::string& line) {
     return "";
   }
   const int error = fits ? errno : EFBIG;
-  if (fits && ::ftruncate(file.descriptor.get(), file.size) != 0)
+  if (fits && ::ftruncate(file.descriptor.get(), file.size) != 0) {
     write_all(file.descriptor.get(), "\n");  // the line that is torn ends here
+    struct stat status = {};
+    if (::fstat(file.descriptor.get(), &status) == 0) file.size = status.st_size;
+  }
   return file.path + " can't be written: " + std::strerror(error);
 }
 

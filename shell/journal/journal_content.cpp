@@ -45,9 +45,9 @@ size_t JournalContent::cells() const {
   return static_cast<size_t>(std::ranges::count(entries, false, &JournalEntry::markdown));
 }
 
-JournalContent read_journal(const std::string& path, bool with_output) {
+JournalContent read_journal(const std::string& path) {
   JournalContent content;
-  JournalReader reader(path, with_output);
+  JournalReader reader(path, /*with_output=*/false);
   while (const auto record = reader.next()) {
     try {
       take(content, *record);

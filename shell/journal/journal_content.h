@@ -25,7 +25,7 @@ struct JournalContent {
   int ranks = 0;  // of its first start; 0: it has not started
   std::string backend;
   std::vector<JournalEntry> entries;
-  bool is_closed = false;  // the session has ended by itself
+  bool is_closed = false;  // the session has ended, and could write that
   int damaged = 0;  // records that can't be read
 
   bool is_python() const { return description.value("language", "") == "python"; }
@@ -33,7 +33,7 @@ struct JournalContent {
   size_t cells() const;
 };
 
-/// Reads the journal in the folder `path`. Without its output, which may be long, markdown and %undo are not known.
-JournalContent read_journal(const std::string& path, bool with_output = true);
+/// Reads the journal in the folder `path`, without its output, which may be long.
+JournalContent read_journal(const std::string& path);
 
 }  // namespace lockstep::shell

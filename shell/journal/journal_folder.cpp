@@ -68,7 +68,7 @@ JournalLimits parse_journal_limits(std::string_view text) {
                            : name == "days"     ? &limits.days
                            : name == "all"      ? &limits.all_mb
                                                 : nullptr;
-    if (!field || !value)
+    if (!field || !value || (field == &limits.output_mb && *value == 0))
       throw UsageError(
           fmt::format("LOCKSTEP_JOURNAL has '{}': write off, or some of size=MB,sessions=N,days=N,all=MB", part));
     *field = *value;

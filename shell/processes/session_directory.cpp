@@ -44,13 +44,14 @@ SessionDirectory::SessionDirectory(std::string id) : id_(std::move(id)) {
   if (path_.size() + std::strlen("/hub") > protocol::kLongestSocketPath)
     throw StartError("the path of the session's socket is too long (" + path_ +
                      "/hub): set XDG_RUNTIME_DIR to a shorter one");
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);  // what an earlier start of this session could not remove
   if (::mkdir(path_.c_str(), 0700) != 0)
     throw StartError("the session's folder " + path_ + " could not be made: " + std::strerror(errno) +
                      "; make room there, or set XDG_RUNTIME_DIR to another folder");
   try {
     make_folder(path_ + "/cells", "");
   } catch (...) {  // the destructor does not run for what is half made
-    std::error_code ignored;
     fs::remove_all(path_, ignored);
     throw;
   }

@@ -110,6 +110,7 @@ void Session::send(Asked what) noexcept {
 void Session::take(Asked what) {
   const State& s = *state_;
   if (what == Asked::preempt) return take_preemption();
+  if (what == Asked::leave && preempted_until_) return;  // what reads the output may be gone while ranks save
   if (s.runner && what == Asked::leave) s.runner->leave();
   if (s.runner && what == Asked::interrupt) s.runner->user_interrupt();
   if (s.interrupt_command) s.interrupt_command();

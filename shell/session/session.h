@@ -56,8 +56,8 @@ class Session : public SessionCore {
   /// From a signal handler: asks the running cell to stop; a second time makes run() offer to end ranks that did not
   /// come back, a third ends them.
   void interrupt() noexcept { send(Asked::interrupt); }
-  /// From a signal handler: the program is to end, by this signal (0: by none). As interrupt(), and ranks that do not come back within
-  /// seconds are ended, unasked. Signals that come while ranks save what they hold do not disturb them.
+  /// From a signal handler: the program is to end, by this signal (0: by none). As interrupt(), and ranks that do not
+  /// come back within seconds are ended, unasked. Signals that come while ranks save do not disturb them.
   void leave(int signal) noexcept;
   /// Where one of protocol::kPreemptionSignals has been given to leave(): says who ends the session and how much time is
   /// left, and has the ranks run what cells have registered with on_preempt(). A front end calls it before it ends.
@@ -85,7 +85,6 @@ class Session : public SessionCore {
   Pipe signals_ = make_pipe();
   std::atomic<int> preempted_by_{0};  // the signal
   std::optional<EventLoop::Clock::time_point> preempted_until_;  // ranks may save what they hold; set when people know
-  bool is_saving_ = false;
   int typing_fd_ = -1;  // what is typed while a cell runs
   std::function<void()> typed_;
 };

@@ -50,9 +50,11 @@ void Session::say_preempted() {
   const int signal = preempted_by_;
   if (signal == 0 || preempted_until_) return;
   const SlurmEnd end = slurm_end();
+  const auto kill_wait = end.job.empty() ? std::nullopt : slurm_kill_wait();
+  const auto until_end = end.words.empty() || end.left ? end.left : kill_wait;
   // Slurm may not say yet that it ends the job, and somebody may send SIGTERM hours before its end.
-  const bool is_end_known = end.left && (!end.words.empty() || signal != SIGTERM);
-  const seconds left = is_end_known ? std::min(*end.left, kLongestTime) : end.kill_wait.value_or(kUsualTime);
+  const bool is_end_known = until_end && (!end.words.empty() || signal != SIGTERM);
+  const seconds left = is_end_known ? std::min(*until_end, kLongestTime) : kill_wait.value_or(kUsualTime);
   preempted_until_ = EventLoop::Clock::now() + std::max(left - kReserve, seconds(1));
   std::string text = signal_name(signal) + ": ";
   if (!end.words.empty())
@@ -61,7 +63,7 @@ void Session::say_preempted() {
     text += fmt::format("job {} of Slurm is to end", end.job);
   else
     text += "the session is to end";
-  if (is_end_known) text += fmt::format("; {} s {} left", end.left->count(), end.left->count() == 1 ? "is" : "are");
+  if (is_end_known) text += fmt::format("; {} s {} left", until_end->count(), until_end->count() == 1 ? "is" : "are");
   message(text);
 }
 
@@ -96,7 +98,6 @@ void Session::save(const RankSet& ranks) {
   s.cell = &cell;
   s.runner->stay();
   s.runner->begin_cell();
-  is_saving_ = true;
   Deadline limit(s.loop);
   limit.set(*preempted_until_, [&] {
     message("the time for on_preempt is over");
@@ -114,7 +115,6 @@ void Session::save(const RankSet& ranks) {
   } catch (const std::exception& error) {
     show(ErrorEvent{.cell = cell.number, .ranks = {}, .type = "session_error", .message = error.what()});
   }
-  is_saving_ = false;
   s.cell = nullptr;
 }
 
