@@ -4,17 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
 #include <typeinfo>
 #include <unordered_map>
-#include <unordered_set>
-#include <utility>
 
 #include "collectives/dist.h"
 #include "collectives/session_group.h"
 #include "ddp/state.h"
+#include "protocol/checksum.h"
 #include "protocol/error.h"
 
 namespace lockstep::ddp {
@@ -23,7 +21,7 @@ namespace {
 using nlohmann::json;
 
 json description_of(const torch::Tensor& tensor) {
-  return {{"shape", tensor.sizes().vec()}, {"dtype", std::string(c10::toString(tensor.scalar_type()))}};
+  return {{"shape", tensor.sizes().vec()}, {"dtype", static_cast<int>(tensor.scalar_type())}};
 }
 
 /// Whether both have the same bits.
@@ -43,6 +41,102 @@ std::string text_of(const std::vector<std::string>& names) {
   return names.size() > shown ? text + fmt::format(" and {} more", names.size() - shown) : text;
 }
 
+/// Returns all names that ranks have of a kind of objects, in one order.
+std::set<std::string> names_of(const std::vector<json>& all, const char* kind) {
+  std::set<std::string> names;
+  for (const json& each : all)
+    for (const auto& [name, description] : each.at(kind).items()) names.insert(name);
+  return names;
+}
+
+/// Whether all ranks have the object; with `alike`, also with the same description.
+bool is_common(const std::vector<json>& all, const char* kind, const std::string& name, bool alike) {
+  const json& first = all.front().at(kind);
+  return std::ranges::all_of(all, [&](const json& each) {
+    const json& theirs = each.at(kind);
+    return theirs.contains(name) && (!alike || (first.contains(name) && theirs.at(name) == first.at(name)));
+  });
+}
+
+std::string message_of(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch ? of_torch->what_without_backtrace() : error.what();
+}
+
+std::string bytes_of(torch::serialize::OutputArchive& archive) {
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return std::move(stream).str();
+}
+
+/// The state and the options of an optimizer.
+struct SavedOptimizer {
+  std::string bytes;
+  uint64_t digest = 0;  // equal on ranks that have the same
+  std::string problem;  // why it can't be saved
+};
+
+SavedOptimizer save(const torch::optim::Optimizer& optimizer) {
+  SavedOptimizer saved;
+  try {
+    torch::serialize::OutputArchive archive;
+    optimizer.save(archive);
+    saved.bytes = bytes_of(archive);
+    std::istringstream stream(saved.bytes);
+    torch::serialize::InputArchive contents;
+    contents.load_from(stream);
+    if (contents.keys().empty()) saved.problem = "its class has no save()";
+    // The archive calls parameters by their address, so it is another one on each rank.
+    std::string all;
+    for (const auto& group : optimizer.param_groups()) {
+      torch::serialize::OutputArchive options;
+      group.options().serialize(options);
+      all += bytes_of(options);
+      for (const torch::Tensor& parameter : group.params()) {
+        const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
+        if (state == optimizer.state().end()) continue;
+        torch::serialize::OutputArchive of_parameter;
+        state->second->serialize(of_parameter);
+        all += bytes_of(of_parameter);
+      }
+    }
+    saved.digest = protocol::checksum(all);
+  } catch (const std::exception& error) {  // of a class of the user's
+    saved.problem = "it can't be saved: " + message_of(error);
+  }
+  return saved;
+}
+
+/// Where tensors of the optimizer are.
+torch::Device device_of(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups())
+    if (!group.params().empty()) return group.params().front().device();
+  return torch::kCPU;
+}
+
+/// Returns what is wrong with the bytes; the optimizer has no state then.
+std::string load(torch::optim::Optimizer& optimizer, const torch::Tensor& bytes) {
+  try {
+    const torch::Tensor here = bytes.cpu();
+    std::istringstream stream(
+        std::string(reinterpret_cast<const char*>(here.data_ptr<uint8_t>()), static_cast<size_t>(here.numel())));
+    torch::serialize::InputArchive archive;
+    archive.load_from(stream, device_of(optimizer));
+    optimizer.state().clear();
+    optimizer.load(archive);
+    return "";
+  } catch (const std::exception& error) {
+    optimizer.state().clear();
+    return message_of(error);
+  }
+}
+
+std::vector<at::Generator> generators_of(const std::set<std::string>& devices) {
+  std::vector<at::Generator> generators{at::globalContext().defaultGenerator(torch::kCPU)};
+  if (devices.contains("cuda")) generators.push_back(at::globalContext().defaultGenerator(torch::kCUDA));
+  return generators;
+}
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const RestoreReport& report) {
@@ -53,28 +147,39 @@ std::ostream& operator<<(std::ostream& out, const RestoreReport& report) {
 }
 
 void Restoration::add_module(const std::string& name, torch::nn::Module& module, bool synchronises_buffers) {
+  modules_.insert(name);
   std::unordered_map<const void*, size_t> known;  // several objects may share tensors
   for (size_t i = 0; i < tensors_.size(); ++i) known.emplace(tensors_[i].tensor.unsafeGetTensorImpl(), i);
   const auto add = [&](const std::string& key, const torch::Tensor& tensor, bool is_synchronised) {
     if (!tensor.defined()) return;
     const auto [found, is_new] = known.emplace(tensor.unsafeGetTensorImpl(), tensors_.size());
-    if (is_new) {
+    if (is_new)
       tensors_.push_back({name + "." + key, tensor, is_synchronised});
-      ++modules_[name];
-    } else if (is_synchronised) {
+    else if (is_synchronised)
       tensors_[found->second].is_synchronised = true;
-    }
   };
   for (const auto& parameter : module.named_parameters()) add(parameter.key(), parameter.value(), false);
   for (const auto& buffer : module.named_buffers()) add(buffer.key(), buffer.value(), synchronises_buffers);
 }
 
-/// Describes what this rank has: tensors by name, and of each optimizer its parameters by name.
-std::string Restoration::description() const {
-  json result = {{"tensors", json::object()}, {"optimizers", json::array()}, {"is_new", dist::is_replacement()}};
+torch::Tensor& Restoration::tensor(const std::string& name) {
+  return std::ranges::find(tensors_, name, &NamedTensor::name)->tensor;
+}
+
+json Restoration::description() const {
+  json result = {{"modules", json::object()},
+                 {"tensors", json::object()},
+                 {"optimizers", json::object()},
+                 {"wrappers", json::object()},
+                 {"left", left_},
+                 {"devices", json::object()},
+                 {"is_new", dist::is_replacement()}};
+  for (const std::string& name : modules_) result["modules"][name] = true;
   std::unordered_map<const void*, std::string> names;
   for (const auto& [name, tensor, is_synchronised] : tensors_) {
     result["tensors"][name] = description_of(tensor);
+    result["tensors"][name]["is_synchronised"] = is_synchronised;
+    result["devices"][tensor.device().is_cuda() ? "cuda" : "cpu"] = true;
     names.emplace(tensor.unsafeGetTensorImpl(), name);
   }
   for (const auto& [name, optimizer] : optimizers_) {
@@ -87,186 +192,211 @@ std::string Restoration::description() const {
         described["name"] = known == names.end() ? "" : known->second;
       }
     }
-    result["optimizers"].push_back({{"type", typeid(*optimizer).name()}, {"groups", std::move(groups)}});
+    result["optimizers"][name] = {{"type", typeid(*optimizer).name()}, {"groups", std::move(groups)}};
   }
-  return result.dump();
+  for (const auto& [name, wrapper] : wrappers_) {
+    json& parameters = result["wrappers"][name] = json::array();
+    for (const torch::Tensor& parameter : wrapper.module()->parameters())
+      parameters.push_back(description_of(parameter));
+  }
+  return result;
 }
 
 RestoreReport Restoration::run() {
   const int size = dist::get_world_size();
   if (from_ < 0 || from_ >= size)
     throw ArgumentError(fmt::format("ddp::restore: there is no rank {}; ranks are 0 to {}", from_, size - 1));
-  RestoreReport report{.from = from_, .to = to_, .restored = {}, .lost = left_};
+  RestoreReport report{.from = from_, .to = to_, .restored = {}, .lost = {}};
   if (report.to.empty()) report.to = RankSet::all(size);
   report.to.erase(from_);
   if (!(report.to - RankSet::all(size)).empty())
     throw ArgumentError(fmt::format("ddp::restore: there is no rank {}", (report.to - RankSet::all(size)).str()));
-  for (const DistributedModule& wrapper : wrappers_) wrapper.restore_full_precision();
-  const std::vector<std::string> descriptions = dist::all_gather_object(description());
+  for (const auto& [name, wrapper] : wrappers_) wrapper.restore_full_precision();
+  const std::vector<json> all = dist::all_gather_object(description());
+  std::set<std::string> left;
+  for (const json& each : all)
+    for (const std::string text : each.at("left")) left.insert(text);
+  report.lost.assign(left.begin(), left.end());
   const torch::NoGradGuard no_grad;
-  copy_tensors(descriptions, report);
-  for (size_t i = 0; i < optimizers_.size(); ++i) copy_optimizer(i, descriptions, report);
-  copy_buckets();
-  RankSet fresh;
-  for (int rank = 0; rank < size; ++rank)
-    if (json::parse(descriptions[static_cast<size_t>(rank)]).at("is_new").get<bool>()) fresh.insert(rank);
-  fresh = fresh & report.to;
-  if (!fresh.empty()) copy_generators(fresh);
-  if (fresh.contains(dist::get_rank())) dist::end_replacement();
-  if (!fresh.empty()) report.restored.push_back("generators of " + fresh.words());
+  const std::set<std::string> lost_tensors = copy_tensors(all, report);
+  for (const std::string& name : names_of(all, "optimizers")) copy_optimizer(name, all, lost_tensors, report);
+  for (const std::string& name : names_of(all, "wrappers")) copy_buckets(name, all, report);
+  copy_generators(all, report);
   return report;
 }
 
-void Restoration::copy_tensors(const std::vector<std::string>& descriptions, RestoreReport& report) {
+std::set<std::string> Restoration::copy_tensors(const std::vector<json>& all, RestoreReport& report) {
   const int me = dist::get_rank();
-  const RankSet others = RankSet::all(dist::get_world_size()) - report.to;
-  std::vector<json> all;
-  for (const std::string& each : descriptions) all.push_back(json::parse(each).at("tensors"));
-  const json& source = all[static_cast<size_t>(from_)];
-  std::map<std::string, std::vector<std::string>> different, missing;  // by module
+  const std::set<std::string> modules = names_of(all, "modules");
   const auto module_of = [&](const std::string& name) {
-    for (const auto& [module, count] : modules_)
-      if (name.starts_with(module + ".")) return module;
-    return name;
+    std::string longest;
+    for (const std::string& module : modules)
+      if (name.starts_with(module + ".") && module.size() > longest.size()) longest = module;
+    return longest;
   };
-  std::vector<std::pair<std::string, torch::Tensor>> received;  // that differ from mine
+  std::map<std::string, std::vector<std::string>> different, missing;  // by module
+  std::map<std::string, size_t> counts;
+  std::map<std::string, torch::Tensor> received;  // that differ from mine
   std::vector<std::string> names;
   std::vector<uint8_t> flags;  // of each name: whether mine is the same
-  for (const auto& [name, description] : source.items()) {  // in the order of names, which is the same on all ranks
-    const bool is_common = std::ranges::all_of(all, [&, &name = name, &described = description](const json& theirs) {
-      return theirs.contains(name) && theirs.at(name) == described;
-    });
-    if (!is_common) {
+  for (const std::string& name : names_of(all, "tensors")) {
+    ++counts[module_of(name)];
+    if (!is_common(all, "tensors", name, /*alike=*/true)) {
       missing[module_of(name)].push_back(name);
       continue;
     }
-    torch::Tensor& mine = std::ranges::find(tensors_, name, &NamedTensor::name)->tensor;
+    const torch::Tensor& mine = tensor(name);
     torch::Tensor theirs = mine.detach().clone();
     dist::broadcast(theirs, from_);
     const bool same = is_same(mine, theirs);
     names.push_back(name);
     flags.push_back(same ? 1 : 0);
-    if (!same && report.to.contains(me)) received.emplace_back(name, std::move(theirs));
+    if (!same && report.to.contains(me)) received.emplace(name, std::move(theirs));
   }
-  std::unordered_set<std::string> seen, not_shared;
   const auto flags_of_all = dist::all_gather_object(flags);
-  for (const int rank : others) {
-    const std::vector<uint8_t>& theirs = flags_of_all.at(static_cast<size_t>(rank));
-    for (size_t i = 0; i < names.size(); ++i)
-      if (theirs[i] == 0 && seen.insert(names[i]).second) {
-        const bool is_synchronised = std::ranges::find(tensors_, names[i], &NamedTensor::name)->is_synchronised;
-        if (!is_synchronised) not_shared.insert(names[i]);
-        if (!is_synchronised || report.to.contains(0)) different[module_of(names[i])].push_back(names[i]);
-      }
+  const RankSet others = RankSet::all(dist::get_world_size()) - report.to;
+  std::set<std::string> lost;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string& name = names[i];
+    if (std::ranges::none_of(others, [&](int rank) { return flags_of_all.at(static_cast<size_t>(rank))[i] == 0; }))
+      continue;
+    // What each forward takes from rank 0 is not lost while rank 0 lives.
+    const bool is_synchronised = all.front().at("tensors").at(name).at("is_synchronised");
+    if (!is_synchronised || report.to.contains(0)) different[module_of(name)].push_back(name);
+    if (!is_synchronised) lost.insert(name);
   }
   for (auto& [name, theirs] : received)
-    if (!not_shared.contains(name))
-      std::ranges::find(tensors_, name, &NamedTensor::name)->tensor.detach().copy_(theirs);
-  for (const auto& [module, count] : modules_) {
-    const size_t lost = different[module].size() + missing[module].size();
-    if (count > lost) report.restored.push_back(fmt::format("{}: {} tensors", module, count - lost));
+    if (!lost.contains(name)) tensor(name).detach().copy_(theirs);
+  for (const auto& [module, count] : counts) {
+    const size_t restored = count - different[module].size() - missing[module].size();
+    if (restored > 0)
+      report.restored.push_back(fmt::format("{}: {} tensor{}", module, restored, restored == 1 ? "" : "s"));
     if (!different[module].empty())
       report.lost.push_back(text_of(different[module]) + ": the other ranks do not agree on it, so rank " +
                             std::to_string(from_) + "'s is not what was lost");
     if (!missing[module].empty())
       report.lost.push_back(text_of(missing[module]) + ": not all ranks have it with the same shape and type");
+    lost.insert(missing[module].begin(), missing[module].end());
   }
+  return lost;
 }
 
-void Restoration::copy_optimizer(size_t index, const std::vector<std::string>& descriptions, RestoreReport& report) {
-  auto& [name, optimizer] = optimizers_[index];
-  std::vector<json> all;
-  for (const std::string& each : descriptions) all.push_back(json::parse(each).at("optimizers").at(index));
-  const json& source = all[static_cast<size_t>(from_)];
-  RankSet same = report.to, other;
-  for (const int rank : report.to)
-    if (all[static_cast<size_t>(rank)] != source) other.insert(rank);
-  same = same - other;
-  // Parameters that no module here has may have other values on each rank: then the optimizer steps a shard.
-  uint8_t agrees = 1;
-  const bool all_alike =
-      std::ranges::all_of(all, [&](const json& each) { return each.at("groups") == source.at("groups"); });
-  if (all_alike) {
-    for (const auto& group : optimizer->param_groups())
-      for (const torch::Tensor& parameter : group.params()) {
-        torch::Tensor theirs = parameter.detach().clone();
-        dist::broadcast(theirs, from_);
-        if (!is_same(parameter, theirs)) agrees = 0;
-      }
-  }
-  const auto flags = dist::all_gather_object(agrees);
-  for (const int rank : same)
-    if (flags.at(static_cast<size_t>(rank)) == 0) other.insert(rank);
-  same = same - other;
-  if (!other.empty())
-    report.lost.push_back(
-        fmt::format("{}: the state that {} held: it steps other parameters there than on rank {} (a "
-                    "shard)",
-                    name, other.words(), from_));
-  if (same.empty()) return;
-  try {
-    copy_state(*optimizer, same);
-    report.restored.push_back(name + ": state and options");
-  } catch (const ArgumentError& error) {
-    report.lost.push_back(name + ": " + error.what());
-  }
-}
-
-void Restoration::copy_state(torch::optim::Optimizer& optimizer, const RankSet& to) const {
-  const int me = dist::get_rank();
-  std::string bytes, problem;
-  if (me == from_) {
-    try {
-      torch::serialize::OutputArchive archive;
-      optimizer.save(archive);
-      std::ostringstream stream;
-      archive.save_to(stream);
-      bytes = std::move(stream).str();
-    } catch (const c10::Error& error) {  // a class of the user's that can't be saved
-      problem = error.what_without_backtrace();
+bool Restoration::steps_the_same(torch::optim::Optimizer& optimizer, const json& mine, const json& source) {
+  bool same = mine == source;
+  for (size_t group = 0; group < source.at("groups").size(); ++group)
+    for (size_t i = 0; i < source["groups"][group].size(); ++i) {
+      const json& described = source["groups"][group][i];
+      if (described.at("name") != "") continue;  // copy_tensors() has compared it
+      const bool has_it = mine == source;
+      torch::Tensor theirs =
+          has_it
+              ? optimizer.param_groups()[group].params()[i].detach().clone()
+              : torch::empty(described.at("shape").get<std::vector<int64_t>>(),
+                             torch::dtype(described.at("dtype").get<c10::ScalarType>()).device(device_of(optimizer)));
+      dist::broadcast(theirs, from_);
+      if (has_it && !is_same(optimizer.param_groups()[group].params()[i], theirs)) same = false;
     }
+  return same;
+}
+
+void Restoration::copy_optimizer(const std::string& name, const std::vector<json>& all,
+                                 const std::set<std::string>& lost_tensors, RestoreReport& report) {
+  if (!is_common(all, "optimizers", name, /*alike=*/false)) {
+    report.lost.push_back(name + ": not all ranks have it");
+    return;
   }
-  std::vector<std::string> header{bytes.empty() ? "!" + problem : std::to_string(bytes.size())};
-  dist::broadcast_object_list(header, from_);
-  if (header[0].starts_with('!')) throw ArgumentError("it can't be saved: " + header[0].substr(1));
-  auto tensor = torch::empty({static_cast<int64_t>(std::stoull(header[0]))}, torch::kUInt8);
-  if (me == from_) std::copy(bytes.begin(), bytes.end(), tensor.data_ptr<uint8_t>());
-  dist::broadcast(tensor, from_);
-  if (!to.contains(me)) return;
-  std::istringstream stream(
-      std::string(reinterpret_cast<const char*>(tensor.data_ptr<uint8_t>()), static_cast<size_t>(tensor.numel())));
-  const auto& groups = optimizer.param_groups();
-  const bool has_device = !groups.empty() && !groups.front().params().empty();
-  torch::serialize::InputArchive archive;
-  archive.load_from(stream, has_device ? groups.front().params().front().device() : torch::Device(torch::kCPU));
-  optimizer.state().clear();
-  optimizer.load(archive);
+  const int me = dist::get_rank();
+  const auto from = static_cast<size_t>(from_);
+  const json& source = all[from].at("optimizers").at(name);
+  torch::optim::Optimizer& optimizer = *optimizers_.at(name);
+  size_t lost = 0;
+  for (const json& group : source.at("groups"))
+    for (const json& parameter : group) lost += lost_tensors.contains(parameter.at("name")) ? 1 : 0;
+  if (lost > 0) {
+    report.lost.push_back(fmt::format("{}: {} of its parameters {} not what was lost, so its state is none for them",
+                                      name, lost, lost == 1 ? "is" : "are"));
+    return;
+  }
+  const bool agrees = steps_the_same(optimizer, all[static_cast<size_t>(me)].at("optimizers").at(name), source);
+  const SavedOptimizer saved = report.to.contains(me) ? SavedOptimizer() : save(optimizer);
+  const auto facts = dist::all_gather_object(
+      json{{"agrees", agrees}, {"digest", saved.digest}, {"size", saved.bytes.size()}, {"problem", saved.problem}});
+  RankSet same, shards;
+  for (const int rank : report.to)
+    (facts[static_cast<size_t>(rank)].at("agrees").get<bool>() ? same : shards).insert(rank);
+  if (!shards.empty())
+    report.lost.push_back(
+        fmt::format("{}: the state that {} held: it steps other parameters there than on rank {} (a shard)", name,
+                    shards.words(), from_));
+  if (same.empty()) return;
+  if (const std::string problem = facts[from].at("problem"); !problem.empty()) {
+    report.lost.push_back(name + ": " + problem);
+    return;
+  }
+  for (const int rank : RankSet::all(dist::get_world_size()) - report.to)
+    if (const json& theirs = facts[static_cast<size_t>(rank)];
+        theirs.at("agrees").get<bool>() && theirs.at("digest") != facts[from].at("digest")) {
+      report.lost.push_back(
+          fmt::format("{}: the other ranks do not agree on its state, so rank {}'s is not what was lost", name, from_));
+      return;
+    }
+  torch::Tensor bytes = torch::empty({facts[from].at("size").get<int64_t>()}, torch::kUInt8);
+  if (me == from_) std::ranges::copy(saved.bytes, bytes.data_ptr<uint8_t>());
+  bytes = bytes.to(device_of(optimizer));
+  dist::broadcast(bytes, from_);
+  const auto problems = dist::all_gather_object(same.contains(me) ? load(optimizer, bytes) : std::string());
+  for (const int rank : same)
+    if (const std::string& problem = problems.at(static_cast<size_t>(rank)); !problem.empty()) {
+      report.lost.push_back(fmt::format("{}: rank {} can't load it, and has no state: {}", name, rank, problem));
+      same.erase(rank);
+    }
+  if (!same.empty()) report.restored.push_back(name + ": state and options");
 }
 
 /// The order in which gradients are summed depends on their places in the buckets.
-void Restoration::copy_buckets() const {
-  for (const DistributedModule& wrapper : wrappers_) {
-    std::vector<json> layout{json::object()};
-    if (dist::get_rank() == from_) {
-      json buckets = json::array();
-      for (const Bucket& bucket : wrapper.buckets()) buckets.push_back(bucket.parameter_indices);
-      layout[0] = {{"buckets", std::move(buckets)}, {"steps", wrapper.steps()}};
-    }
-    dist::broadcast_object_list(layout, from_);
-    detail::state_of(wrapper)->take_over(layout[0].at("buckets").get<std::vector<std::vector<size_t>>>(),
-                                         layout[0].at("steps").get<int64_t>());
+void Restoration::copy_buckets(const std::string& name, const std::vector<json>& all, RestoreReport& report) {
+  if (!is_common(all, "wrappers", name, /*alike=*/true)) {
+    report.lost.push_back(name + ": not all ranks wrap it with the same parameters, so its buckets are not copied");
+    return;
   }
+  const DistributedModule& wrapper = wrappers_.at(name);
+  std::vector<json> layout{json::object()};
+  if (dist::get_rank() == from_) {
+    json buckets = json::array();
+    for (const Bucket& bucket : wrapper.buckets()) buckets.push_back(bucket.parameter_indices);
+    layout[0] = {{"buckets", std::move(buckets)}, {"steps", wrapper.steps()}};
+  }
+  dist::broadcast_object_list(layout, from_);
+  detail::state_of(wrapper)->take_over(layout[0].at("buckets").get<std::vector<std::vector<size_t>>>(),
+                                       layout[0].at("steps").get<int64_t>());
 }
 
-void Restoration::copy_generators(const RankSet& to) const {
-  std::vector<at::Generator> generators{at::globalContext().defaultGenerator(torch::kCPU)};
-  if (!tensors_.empty() && !tensors_.front().tensor.device().is_cpu())
-    generators.push_back(at::globalContext().defaultGenerator(tensors_.front().tensor.device()));
-  for (at::Generator& generator : generators) {
-    torch::Tensor state = generator.get_state();
-    dist::broadcast(state, from_);
-    if (to.contains(dist::get_rank())) generator.set_state(state);
+void Restoration::copy_generators(const std::vector<json>& all, RestoreReport& report) {
+  const int me = dist::get_rank();
+  RankSet fresh;
+  for (const int rank : report.to)
+    if (all[static_cast<size_t>(rank)].at("is_new").get<bool>()) fresh.insert(rank);
+  if (fresh.empty()) return;
+  std::vector<at::Generator> generators = generators_of(names_of(all, "devices"));
+  std::vector<std::vector<uint8_t>> states;
+  for (const at::Generator& generator : generators) {
+    const torch::Tensor state = generator.get_state();
+    states.emplace_back(state.data_ptr<uint8_t>(), state.data_ptr<uint8_t>() + state.numel());
   }
+  const auto states_of_all = dist::all_gather_object(states);
+  const auto& source = states_of_all.at(static_cast<size_t>(from_));
+  if (fresh.contains(me)) dist::end_replacement();
+  for (const int rank : RankSet::all(dist::get_world_size()) - fresh)
+    if (states_of_all.at(static_cast<size_t>(rank)) != source) {
+      report.lost.push_back(
+          fmt::format("generators of {}: those of the other ranks differ, so rank {}'s are not what was lost; "
+                      "set_seed() sets new ones",
+                      fresh.words(), from_));
+      return;
+    }
+  for (size_t i = 0; i < generators.size() && fresh.contains(me); ++i)
+    generators[i].set_state(torch::tensor(source.at(i), torch::kUInt8));
+  report.restored.push_back("generators of " + fresh.words());
 }
 
 }  // namespace lockstep::ddp

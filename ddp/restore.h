@@ -1,22 +1,23 @@
 // Copies a training run from one rank to others, after a rank was lost and started again: parameters, buffers,
-// optimizers, the layout of DDP's buckets, and to ranks that are new the generators. Training then goes on bit by bit as
-// if nothing had happened.
+// optimizers, the layout of DDP's buckets, and to ranks that are new the generators. Where ranks share all of their
+// state, training then goes on bit by bit as if nothing had happened.
 //
 //   ddp::restore(net, optimizer, /*from=*/0);      // on all ranks
 //
 // What ranks do not share can't be copied: a shard of an optimizer's state, for example, is gone with its rank. The
-// report names it.
+// report names it. Not looked at: gradients that are being accumulated, data loaders, schedulers, and the memory of
+// communication hooks, which begins anew on all ranks.
 #pragma once
 #include <torch/torch.h>
 
 #include <concepts>
 #include <iosfwd>
 #include <map>
-#include <memory>
-#include <optional>
-#include <ranges>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "ddp/distributed_module.h"
@@ -29,7 +30,7 @@ struct RestoreReport {
   int from = 0;
   RankSet to;
   std::vector<std::string> restored;  // "net: 12 tensors"
-  std::vector<std::string> lost;  // "net.scale differs between the other ranks"
+  std::vector<std::string> lost;  // "optimizer: not all ranks have it"
 };
 std::ostream& operator<<(std::ostream& out, const RestoreReport& report);
 
@@ -48,12 +49,16 @@ concept PointsToObject = requires(const T& pointer) {
   requires std::is_class_v<std::remove_cvref_t<decltype(*pointer)>>;
 };
 
-/// Whether it has state that can be restored.
+template <typename T>
+concept Schedules =
+    std::derived_from<T, torch::optim::LRScheduler> || std::derived_from<T, torch::optim::ReduceLROnPlateauScheduler>;
+
+/// Whether it has state that is restored, or named as lost.
 template <typename T>
 constexpr bool is_restorable() {
   using Object = std::remove_cv_t<T>;
   if constexpr (std::derived_from<Object, torch::nn::Module> || std::derived_from<Object, torch::optim::Optimizer> ||
-                std::derived_from<Object, DistributedModule> || HoldsModule<Object>)
+                std::derived_from<Object, DistributedModule> || HoldsModule<Object> || Schedules<Object>)
     return true;
   else if constexpr (PointsToObject<Object>)
     return is_restorable<std::remove_cvref_t<decltype(*std::declval<const Object&>())>>();
@@ -63,7 +68,8 @@ constexpr bool is_restorable() {
 
 }  // namespace detail
 
-/// Gathers what is to be copied. Every rank adds the same objects in the same order.
+/// Gathers what is to be copied. Ranks add the same objects under the same names; what some rank lacks is not copied, and
+/// named.
 class Restoration {
  public:
   /// Copies from rank `from` to the ranks `to`, or to all others where it is empty. Ranks in neither keep what they have;
@@ -72,29 +78,32 @@ class Restoration {
 
   /// Adds a module, a wrapper, an optimizer or a pointer to one of these. Leaves out what is none.
   template <typename T>
-  Restoration& add(const std::string& name, T& object) {
-    using Object = std::remove_cv_t<T>;
+  Restoration& add(const std::string& name, T&& object) {
+    using Object = std::remove_cvref_t<T>;
     auto& accessible = const_cast<Object&>(object);
     if constexpr (std::derived_from<Object, DistributedModule>) {
       add_module(name, *object.module(), object.options().broadcast_buffers());
-      wrappers_.push_back(object);
+      wrappers_.emplace(name, object);
     } else if constexpr (std::derived_from<Object, torch::nn::Module>) {
       add_module(name, accessible);
     } else if constexpr (std::derived_from<Object, torch::optim::Optimizer>) {
-      optimizers_.push_back({name, &accessible});
-    } else if constexpr (std::derived_from<Object, torch::optim::LRScheduler>) {
-      left_.push_back(name + ": a scheduler of learning rates has no state that can be read");
+      optimizers_.emplace(name, &accessible);
+    } else if constexpr (detail::Schedules<Object>) {
+      left_.insert(name + ": a scheduler of learning rates has no state that can be read");
     } else if constexpr (requires { *object.module(); } && detail::HoldsModule<Object>) {
       add_module(name, *object.module());
     } else if constexpr (detail::HoldsModule<Object>) {
-      if (!object.is_empty()) add_module(name, *object.ptr());
+      bool is_empty = false;
+      if constexpr (requires { object.is_empty(); }) is_empty = object.is_empty();
+      if (!is_empty) add_module(name, *object.ptr());
     } else if constexpr (detail::is_restorable<Object>()) {
       if (object) add(name, *object);
     }
     return *this;
   }
 
-  /// Copies. Collective over all ranks of the default group. Throws ArgumentError for ranks that do not exist.
+  /// Copies. Collective over all ranks of the default group. Throws ArgumentError for ranks that do not exist, Error where
+  /// a rank of the group is lost.
   RestoreReport run();
 
  private:
@@ -103,25 +112,27 @@ class Restoration {
     torch::Tensor tensor;
     bool is_synchronised = false;  // a buffer that each forward takes from rank 0
   };
-  struct NamedOptimizer {
-    std::string name;
-    torch::optim::Optimizer* optimizer;
-  };
   void add_module(const std::string& name, torch::nn::Module& module, bool synchronises_buffers = false);
-  std::string description() const;
-  void copy_tensors(const std::vector<std::string>& descriptions, RestoreReport& report);
-  void copy_optimizer(size_t index, const std::vector<std::string>& descriptions, RestoreReport& report);
-  void copy_state(torch::optim::Optimizer& optimizer, const RankSet& to) const;
-  void copy_buckets() const;
-  void copy_generators(const RankSet& to) const;
+  torch::Tensor& tensor(const std::string& name);
+  /// What this rank has. Those of all ranks decide what is copied, in which order, and what is lost.
+  nlohmann::json description() const;
+  /// Returns the names of the tensors that are not what was lost.
+  std::set<std::string> copy_tensors(const std::vector<nlohmann::json>& all, RestoreReport& report);
+  void copy_optimizer(const std::string& name, const std::vector<nlohmann::json>& all,
+                      const std::set<std::string>& lost_tensors, RestoreReport& report);
+  /// Whether the optimizer steps the same parameters as that of `from`. Those that no module here has may have other values
+  /// on each rank: then it steps a shard.
+  bool steps_the_same(torch::optim::Optimizer& optimizer, const nlohmann::json& mine, const nlohmann::json& source);
+  void copy_buckets(const std::string& name, const std::vector<nlohmann::json>& all, RestoreReport& report);
+  void copy_generators(const std::vector<nlohmann::json>& all, RestoreReport& report);
 
   int from_;
   RankSet to_;
+  std::set<std::string> modules_;
   std::vector<NamedTensor> tensors_;
-  std::vector<NamedOptimizer> optimizers_;
-  std::vector<DistributedModule> wrappers_;
-  std::vector<std::string> left_;
-  std::map<std::string, size_t> modules_;  // name → number of its tensors
+  std::map<std::string, torch::optim::Optimizer*> optimizers_;
+  std::map<std::string, DistributedModule> wrappers_;
+  std::set<std::string> left_;  // what is not restored, and why
 };
 
 /// Lets all ranks take parameters and buffers of rank `from`, and the layout of the buckets of a wrapper. A process that

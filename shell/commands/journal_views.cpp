@@ -134,7 +134,7 @@ void print_journal(const JournalInfo& journal) {
   if (!is_closed && !journal.is_open)
     renderer.show(
         paint(screen, Style::note,
-              fmt::format("{} the session was killed here, or could not write its end", signs(screen).stopped)) +
+              fmt::format("{} the session was killed here, or its end could not be written", signs(screen).stopped)) +
         "\n");
 }
 
@@ -148,6 +148,9 @@ void print_journal_lines(const JournalInfo& journal) {
 std::string export_journal(const JournalInfo& journal, const std::string& path, bool force) {
   namespace fs = std::filesystem;
   const JournalContent content = read_journal(journal.path);
+  const std::string damage = content.damaged > 0 ? fmt::format("; {} record{} of the journal can't be read",
+                                                               content.damaged, content.damaged == 1 ? "" : "s")
+                                                 : std::string();
   const std::string extension = fs::path(path).extension();
   const std::string script = content.is_python() ? ".py" : ".cpp";
   if (extension != script && extension != ".ipynb")
@@ -157,7 +160,8 @@ std::string export_journal(const JournalInfo& journal, const std::string& path, 
   if (content.cells() == 0) throw UsageError("the journal of " + journal.id + " has no cell");
   if (extension == ".ipynb") {
     write_notebook(journal, content, path);
-    return fmt::format("wrote {} cells with their outputs to {}", content.cells(), path);
+    return fmt::format("wrote {} cell{} with their outputs to {}{}", content.cells(), content.cells() == 1 ? "" : "s",
+                       path, damage);
   }
   std::vector<ScriptCell> cells;
   size_t failed = 0;
@@ -171,8 +175,9 @@ std::string export_journal(const JournalInfo& journal, const std::string& path, 
   const std::string text = format_script(cells, content.is_python() ? Language::python : Language::cpp);
   if (const int error = protocol::replace_file(path, text, 0666))
     throw UsageError(path + " can't be written: " + std::strerror(error));
-  return fmt::format("wrote {} cell{} to {}{}", cells.size(), cells.size() == 1 ? "" : "s", path,
-                     failed > 0 ? fmt::format("; left out {} that failed or did not end", failed) : std::string());
+  return fmt::format("wrote {} cell{} to {}{}{}", cells.size(), cells.size() == 1 ? "" : "s", path,
+                     failed > 0 ? fmt::format("; left out {} that failed or did not end", failed) : std::string(),
+                     damage);
 }
 
 CellsAgain cells_again(const JournalContent& content) {

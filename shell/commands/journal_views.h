@@ -26,7 +26,7 @@ struct CellsAgain {
   std::vector<std::string> left_out;
 };
 
-/// A cell that has failed has the tag failed-before with its status: it may fail again.
+/// A cell that has failed has the tag kFailedBefore, which nobody can write, with its status: it may fail again.
 CellsAgain cells_again(const JournalContent& content);
 
 }  // namespace lockstep::shell

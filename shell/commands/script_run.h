@@ -53,9 +53,9 @@ class ScriptRun : private EventSink {
   void show_markdown(const ScriptCell& cell);
   /// Shows the first line of a cell, and its code.
   void show_cell(const ScriptCell& cell, bool counts);
+  // For people alone: these are no events of the session.
   void show_before(const ScriptCell& cell, CellStatus status);
   void show_expected(const ScriptCell& cell, const CellJudgement& judgement);
-  /// For people alone: it is no event of the session.
   /// Every event of the session.
   void take(const Event& event) override;
   void on_signal(int signal) noexcept;

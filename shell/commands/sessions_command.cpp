@@ -86,7 +86,7 @@ int list(bool as_json, bool with_past) {
                 : static_cast<size_t>(std::ranges::count_if(read_journals(), [&](const JournalInfo& each) {
                     return !each.is_open && std::ranges::find(records, each.id, &SessionRecord::id) == records.end();
                   }));
-  if (records.empty() && past.empty()) std::puts("no session is running, and none has left anything");
+  if (records.empty() && past.empty()) std::puts("no session is running, and no killed one has left a folder");
   const auto row = [](const std::string& id, const char* state, int ranks, const std::string& backend, int64_t started,
                       size_t cells) {
     return std::vector<std::string>{id,

@@ -3,7 +3,8 @@
 //
 //   {"check":"89ab…","cell":7,"event":"output",…,"n":12,"time":3.2}
 //
-// `n` counts the records of a session from 1, over all its files; one that is missing has been dropped, lost or damaged.
+// `n` counts the records of a session from 1, over all its files; a number that is missing is a record that
+// was dropped, could not be written, or is damaged.
 // `event` and its fields are those of --json (docs/events.md), and "journal", "input", "ran", "rotated" and "closed".
 #pragma once
 #include <cstdint>

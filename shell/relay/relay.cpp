@@ -180,8 +180,10 @@ class Relay {
         }
     }
     watch_.look();
-    if (const std::string full = full_disk(); !full.empty() && !std::exchange(said_full_, true))
+    if (const std::string full = said_full_ ? "" : full_disk(); !full.empty()) {
+      said_full_ = true;
       write(RelayWarning{fmt::format("{}: {}: ranks that start there can't be watched", this_host(), full)});
+    }
     for (const JobMember& each : all_ranks(session_.job_folder()))
       if (!each.is_alive && !seen_.contains(each.facts.pid) && is_of_watched_job(each)) say_that_it_ended(each);
   }

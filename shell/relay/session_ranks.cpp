@@ -52,6 +52,7 @@ void SessionRanks::start(const StartRanks& order, SessionDirectory& directory) {
   if (directory_) return;  // they have been started
   order_ = order;
   directory_ = &directory;
+  is_started_ = true;
   try {
     start_ranks();
   } catch (const Error& error) {

@@ -1,5 +1,6 @@
 // The ranks of a session whose shell is on another machine: the relay starts, watches and ends them in its place.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,7 +26,7 @@ class SessionRanks {
   void take(const ReadLogs& read);
   void take(const EndSoon&);
 
-  bool is_started() const { return directory_ != nullptr; }
+  bool is_started() const { return is_started_; }  // from any thread
 
   /// The folder of the job that Python ranks are; empty: there are none.
   std::string job_folder() const;
@@ -38,6 +39,7 @@ class SessionRanks {
   EventLoop& loop_;
   const Write write_;
   SessionDirectory* directory_ = nullptr;  // once ranks are started
+  std::atomic<bool> is_started_ = false;
   std::unique_ptr<LocalPlace> ranks_;
   StartRanks order_;
   std::string interface_;  // by which other hosts are reached

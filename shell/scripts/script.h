@@ -65,7 +65,7 @@ std::string format_script(const std::vector<ScriptCell>& cells, Language languag
 bool only_looks(const std::string& text);
 
 /// The tag of a cell that has failed when it ran before: it may fail again. Its value is how.
-inline constexpr std::string_view kFailedBefore = "failed-before";
+inline constexpr std::string_view kFailedBefore = "failed before";
 
 /// Takes "raises-exception" or "expects-finding=verify:mismatch" apart. `where` is for messages. Throws UsageError for
 /// a slip of one of the tags that mean something here; all others are the user's own.

@@ -88,8 +88,10 @@ class Preempted(unittest.TestCase):
         session = self.start("#include <unistd.h>\non_preempt([] {\n  if (rank == 1) while (true) sleep(1);\n"
                              '  std::cout << "saved" << std::endl;\n});\n', LOCKSTEP_FOLD_TIME="1")
         session.send_signal(signal.SIGTERM)
-        while "saved\n" not in self.said:
-            self.said += session.stdout.readline()
+        for line in session.stdout:
+            self.said += line
+            if "saved\n" in line:
+                break
         session.send_signal(signal.SIGTERM)
         self.end(session, signal.SIGINT, 130)
         self.assertIn("■ rank 1: interrupted", self.said)
