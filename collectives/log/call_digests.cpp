@@ -95,7 +95,7 @@ class Transfers {
                       .from = sends ? me : entry.root,
                       .to = sends ? entry.root : me,
                       .tag = is_by_order ? 0 : entry.tag,
-                      .number = is_by_order ? entry.seq : entry.tag_seq,
+                      .number = entry.tag_seq,
                       .amount = entry.dtype == kObjects ? -1 : entry.bytes,
                       .dtype = entry.dtype,
                       .entry = number};

@@ -109,7 +109,8 @@ struct Entry {
       dimensions;  // dtype: value of c10::ScalarType, 255: none; reduce_op: of c10d::ReduceOp, 255
   uint8_t flags, reserved[3];
   int32_t tag;  // of send and recv
-  int64_t tag_seq;  // number of this send or recv among those of its group with that peer and tag; 0: not counted
+  int64_t
+      tag_seq;  // of this send or recv among those of its group with that peer and tag, or on the device; 0: not counted
   uint64_t word_begin;  // all_to_all: the split sizes, inputs then outputs, in the ring of words
   uint32_t word_count;
   int32_t thread;  // the kernel's number of the thread that called

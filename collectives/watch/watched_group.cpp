@@ -207,8 +207,9 @@ Entered WatchedGroup::enter_point_to_point(EntryFields fields, int peer_group_ra
   } else if (peer_group_rank < static_cast<int>(kRanksPerGroup)) {
     seq = (sends ? group.sent : group.received)[peer_group_rank].fetch_add(1) + 1;
   }
-  // A program that gives every message another tag must not fill the memory.
-  const std::tuple key{peer_group_rank, sends, fields.tag};
+  // A program that gives every message another tag must not fill the memory. NCCL knows no tags: there the order decides.
+  const bool is_on_device = (fields.flags & kOnDevice) != 0;
+  const std::tuple key{peer_group_rank, sends, is_on_device ? std::nullopt : std::optional(fields.tag)};
   if (tag_counts_.size() < kTagCapacity || tag_counts_.contains(key)) fields.tag_seq = ++tag_counts_[key];
   const Entered entered{log_->begin(slot_, seq, fields), seq};
   if (!check_ || fields.tag_seq == 0 || peer_group_rank < 0) return entered;
@@ -232,9 +233,9 @@ bool is_send(const Entry& entry) {
 /// not know tags: there the order decides.
 uint64_t message_key(uint32_t slot, int peer, bool sends, const Entry& entry, int64_t generation) {
   const bool by_order = (entry.flags & kOnDevice) != 0;
-  const int64_t tag = by_order ? -1 : entry.tag, number = by_order ? entry.seq : entry.tag_seq;
+  const int64_t tag = by_order ? -1 : entry.tag;
   uint64_t key = 0;
-  for (const int64_t part : {int64_t{slot}, int64_t{peer}, int64_t{sends}, tag, number, generation}) {
+  for (const int64_t part : {int64_t{slot}, int64_t{peer}, int64_t{sends}, tag, entry.tag_seq, generation}) {
     key = (key ^ static_cast<uint64_t>(part)) * 0x9E3779B97F4A7C15ull;
     key ^= key >> 29;
   }

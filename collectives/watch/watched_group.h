@@ -177,8 +177,8 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   const bool check_;
   const uint32_t slot_;
   int64_t generation_ = 0;
-  std::map<std::tuple<int, bool, int>, int64_t>
-      tag_counts_;  // (peer, sends, tag) → messages; under the backend's order mutex
+  // (peer, sends, tag; none: on a device) → messages; under the backend's order mutex.
+  std::map<std::tuple<int, bool, std::optional<int>>, int64_t> tag_counts_;
   // Does not contain this rank. The rank's own thread changes it between generations only; others read it under mutex_.
   std::vector<PeerInGroup> peers_;
   std::atomic<bool> live_ = false, excluded_ = false, broken_off_ = false;

@@ -257,16 +257,20 @@ std::function<int()> set_up_sessions(CLI::App& app) {
   CLI::App& show_command = *app.add_subcommand("show", "One session: its processes, its cells and what they showed");
   show_command.add_option("id", choice->id, "Its id, the beginning of it, or last: of those that have ended")
       ->required();
-  show_command.add_flag("--json", choice->json, "Its journal as JSON lines");
-  show_command
-      .add_option("--export", choice->export_to,
-                  "Write its cells to a script (.cpp, .py), or with their outputs to a notebook (.ipynb)")
-      ->type_name("FILE");
-  show_command.add_flag("-f,--force", choice->force, "With --export: write over a file that exists");
+  CLI::Option* const as_json = show_command.add_flag("--json", choice->json, "Its journal as JSON lines");
+  CLI::Option* const exports =
+      show_command
+          .add_option("--export", choice->export_to,
+                      "Write its cells to a script (.cpp, .py), or with their outputs to a notebook (.ipynb)")
+          ->type_name("FILE")
+          ->excludes(as_json);
+  show_command.add_flag("-f,--force", choice->force, "With --export: write over a file that exists")->needs(exports);
   show_command.final_callback([choice = choice.get()] { choice->run = [choice] { return show(*choice); }; });
   CLI::App& clean_command = *app.add_subcommand("clean", "Removes what dead sessions left; touches nothing that runs");
-  clean_command.add_option("id", choice->ids, "Remove the journals of these sessions instead")->type_name("ID");
-  clean_command.add_flag("--journals", choice->journals, "Remove the journals of all sessions that have ended instead");
+  CLI::Option* const ids =
+      clean_command.add_option("id", choice->ids, "Remove the journals of these sessions instead")->type_name("ID");
+  clean_command.add_flag("--journals", choice->journals, "Remove the journals of all sessions that have ended instead")
+      ->excludes(ids);
   clean_command.final_callback([choice = choice.get()] {
     choice->run = [choice] { return choice->journals || !choice->ids.empty() ? clean_journals(*choice) : clean(); };
   });

@@ -24,7 +24,7 @@ class Rank {
   void call_signed(uint64_t signature) { log_.begin(group_, ++seq_, {.signature = signature}); }
 
   /// Sends to the other rank, or receives from it: so many bytes of float32.
-  void message(CollectiveOp op, int64_t bytes, int tag = 0) {
+  void message(CollectiveOp op, int64_t bytes, int tag = 0, bool on_device = false) {
     const int me = log_.mapping().header().rank;
     auto& group = log_.mapping().group(group_);
     auto& count = (op == CollectiveOp::send ? group.sent : group.received)[1 - me];
@@ -32,11 +32,11 @@ class Rank {
     log_.begin(group_, seq,
                {.op = op,
                 .dtype = 6,
-                .flags = log_layout::kPointToPoint,
+                .flags = static_cast<uint8_t>(log_layout::kPointToPoint | (on_device ? log_layout::kOnDevice : 0)),
                 .root = 1 - me,
                 .bytes = bytes,
                 .tag = tag,
-                .tag_seq = ++of_tag_[{op, tag}]});
+                .tag_seq = ++of_tag_[{op, on_device ? -1 : tag}]});
   }
   void all_to_all(const std::vector<int64_t>& splits) {
     log_.begin(group_, ++seq_, {.op = CollectiveOp::all_to_all, .signature = 7, .words = &splits});
@@ -141,6 +141,14 @@ TEST_F(Digests, TagsMayBeReceivedInAnotherOrder) {
   first.message(CollectiveOp::send, 8, 2);
   second.message(CollectiveOp::recv, 8, 2);
   second.message(CollectiveOp::recv, 4, 1);
+  EXPECT_EQ(transfer(), "");
+}
+
+TEST_F(Digests, MessagesOnADeviceAreCountedApart) {
+  first.message(CollectiveOp::send, 2);
+  for (const int64_t bytes : {4, 8}) first.message(CollectiveOp::send, bytes, 0, /*on_device=*/true);
+  for (const int64_t bytes : {4, 8}) second.message(CollectiveOp::recv, bytes, 0, /*on_device=*/true);
+  second.message(CollectiveOp::recv, 2);
   EXPECT_EQ(transfer(), "");
 }
 
