@@ -128,12 +128,14 @@ void RankContext::connect_group(const GroupEntry& entry, const std::map<int, jso
     if (rank != options_.rank)
       members.push_back({peers_.at(rank), static_cast<int>(i), theirs.at("slot").get<uint32_t>()});
   }
-  if (!without.empty())
+  if (!without.empty()) {
+    entry.group->set_excluded(true);  // it would need a regroup for ever, and no regroup helps
     return entry.group->break_off(
         BreakCause::excluded,
         fmt::format("group {} could not be connected: {} did not make a group of that name with the same "
                     "ranks. Make a new one with dist::new_group on all ranks",
                     identity.name, without.words()));
+  }
   const auto own_keys = c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", attempt.key, identity.name), store);
   try {
     entry.backend->set_transport(entry.group->connector()->connect(own_keys, addresses, attempt.timeout));

@@ -1,11 +1,10 @@
 #include "ddp/delayed_all_reduce.h"
 
-#include "collectives/log/meetings.h"
-
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include "collectives/log/meetings.h"
 #include "protocol/error.h"
 
 namespace lockstep::ddp::detail {

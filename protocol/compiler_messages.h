@@ -55,8 +55,9 @@ struct Settle {
 struct Forget {
   std::vector<std::string> names;
   int64_t undo = 0;
-  int rank = -1;  // does not see `lost`, names by cell: its process was started again, and what defines them has not
-      // run. Nothing else is forgotten then
+  // The rank that does not see `lost`, names by cell: its process was started again, and what defines them has not run.
+  // Nothing else is forgotten then.
+  int rank = -1;
   std::map<int64_t, std::vector<std::string>> lost = {};
 };
 

@@ -53,10 +53,10 @@ struct Run {
   int64_t number = 0;  // what people call it; 0: the same as `cell`
   int64_t object = 0;  // the cell whose object runs, where it is an earlier one of the same text; 0: its own
   int64_t object_number = 0;  // then: what people called that one
-  bool again =
-      false;  // the process replaces a lost rank, and is not connected to the others: collectives/log/meetings.h
+  // The process replaces a lost rank, and is not connected to the others: collectives/log/meetings.h.
+  bool again = false;
   std::vector<int64_t> skip;  // then: steps that do not run
-  int64_t next_group = 1;  // then: Done::first_group of the rank that is replaced
+  std::vector<int64_t> groups;  // then: Done::groups of the rank that is replaced
 };
 
 /// A function or a question that could not be read. The answer is `problem`, which names the field.
@@ -64,8 +64,8 @@ struct Unreadable {
   std::string problem = "the message has no such field";
 };
 
-/// What Builtin runs. A worker runs Barrier and Preempted, and a rank of a Python job, at a prompt, the others; one of a
-/// session all.
+/// What Builtin runs. A worker runs Barrier and Preempted, and a rank of a Python job, at a prompt, the others; one of
+/// a session all.
 namespace function {
 /// A barrier of all ranks. run_ms of Done is the time that this rank waited.
 struct Barrier {};
@@ -250,9 +250,10 @@ struct Done {
   double run_ms = 0;
   std::map<std::string, int64_t> collectives;  // group → sequence number of the last one entered
   bool regroup = false;  // a group of this rank was aborted: collectives need Regroup first
-  std::vector<int64_t> meetings;  // steps in which the rank met others: collectives, messages, inspections. Making a
-      // group or a wrapper does not count
-  int64_t first_group = 1;  // number of the first group that the cell makes, if it makes one
+  // Steps in which the rank met others: collectives, messages, inspections. Making a group or a wrapper does not count.
+  std::vector<int64_t> meetings;
+  // For each step that has begun, the number of the first group that it makes, if it makes one.
+  std::vector<int64_t> groups;
 };
 
 struct Regrouped {

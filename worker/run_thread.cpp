@@ -236,11 +236,7 @@ void RunThread::handle(const protocol::Run& run) {
   begin_cell(run.cell, run.number);
   const auto start = std::chrono::steady_clock::now();
   std::optional<dist::Rejoining> rejoining;
-  if (run.again) {
-    rejoining.emplace();
-    dist::set_next_group_number(static_cast<int>(run.next_group));
-  }
-  done.first_group = dist::next_group_number();
+  if (run.again) rejoining.emplace();
   cells_.run(run, done);
   end_device_work(done, std::max<int64_t>(0, done.steps_done - 1));
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;

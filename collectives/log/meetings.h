@@ -6,13 +6,14 @@
 
 namespace lockstep::dist {
 
-/// Returns how many collectives, messages and inspections of other ranks this process has begun, apart from those within
-/// a MakesGroup. From any thread.
+/// Returns how many collectives, messages and inspections of other ranks this process has begun, apart from those
+/// within a MakesGroup. From any thread.
 int64_t meetings();
 /// Counts one more. From any thread.
 void note_meeting();
 
-/// While it lives, this process makes a group or a wrapper: what it says to the others there is left out when it rejoins.
+/// While it lives, this process makes a group or a wrapper: what it says to the others there is left out when it
+/// rejoins.
 class MakesGroup {
  public:
   MakesGroup() { begin(); }

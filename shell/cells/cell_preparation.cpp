@@ -161,7 +161,7 @@ void CellPreparation::send(const CellRun& run, const std::string& text, const pr
                             .steps = object.steps,
                             .ranks = run.ranks(),
                             .file = {}};
-  if (services_.workers.owns_processes()) past_.sent(object.ranks, load, bytes, text);
+  if (services_.keeps_past_cells()) past_.sent(object.ranks, run.number(), load, bytes, text);
   services_.workers.send_object(object.ranks, load, std::move(bytes));
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "shell/cells/rank_activity.h"
@@ -85,7 +86,7 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
   for (;;) {
     cell.run.started();
     if (!prepared.object.empty) {
-      if (services_.workers.owns_processes()) past_.begins(request.ranks, run);
+      if (services_.keeps_past_cells()) past_.begins(request.ranks, run);
       services_.workers.hub().send(request.ranks, run);
     } else
       for (int rank : request.ranks) cell.run.done(rank, protocol::Done{.cell = id, .status = CellStatus::ok});
@@ -116,26 +117,40 @@ CodeResult CellRunner::run_builtin(const protocol::Function& function, const Ran
 
 std::optional<RestartedRank> CellRunner::restart(int rank, const protocol::Configure& configuration) {
   stopper_.begin();
+  std::exception_ptr failure;
+  try {
+    if (auto restarted = start_again(rank, configuration)) return restarted;
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  replay_.reset();
+  const auto is_dead = [&] { return services_.workers.rank(rank).state == RankInfo::State::dead; };
+  if (!is_dead()) services_.workers.kill(rank);  // half of a rank is none
+  services_.loop.run_until(is_dead, Clock::now() + kAbortLimit);
+  if (failure) std::rethrow_exception(failure);
+  return std::nullopt;
+}
+
+/// Returns nothing where the process has died or the user has interrupted it, half done.
+std::optional<RestartedRank> CellRunner::start_again(int rank, const protocol::Configure& configuration) {
   RankGroup& workers = services_.workers;
-  workers.restart(rank, connections_.next_generation());
+  const auto interrupted = [this] { return stopper_.is_interrupted(); };
+  if (!workers.restart(rank, connections_.next_generation(), interrupted)) return std::nullopt;
   replay_ = std::make_unique<RankReplay>(services_, rank);
   workers.hub().send(rank, configuration);
-  const bool is_over = replay_->run(past_, [this] { return stopper_.is_interrupted(); });
-  const Replay plan = replay_->plan();
+  if (!replay_->run(past_, interrupted)) return std::nullopt;
+  const Replay& plan = replay_->plan();
   RestartedRank result{.cells = replay_->cells(),
                        .failures = replay_->failures(),
                        .left_out = plan.left_out,
                        .cells_without_it = plan.cells_without_it,
                        .output_bytes = replay_->output_bytes()};
-  if (!is_over && workers.live().contains(rank)) {  // interrupted: half of a rank is none
-    workers.kill(rank);
-    services_.loop.run_until([&] { return !workers.live().contains(rank); }, Clock::now() + kAbortLimit);
-  }
-  replay_.reset();
-  connections_.lose_step();
-  if (!is_over) return std::nullopt;
   if (!plan.lost.empty())
     services_.compiler.ask(protocol::Forget{.names = {}, .undo = 0, .rank = rank, .lost = plan.lost});
+  if (!workers.live().contains(rank)) return std::nullopt;
+  replay_.reset();
+  past_.came_back(rank);
+  connections_.lose_step();
   return result;
 }
 
@@ -402,7 +417,7 @@ void CellRunner::close_if_over(OpenCell& cell) {
 
 /// Notes which step the rank was at, as its log says. Returns what its last collective was, in words.
 std::string CellRunner::note_last_step(int rank) {
-  if (!services_.workers.can_restart(rank) || (replay_ && replay_->rank() == rank)) return "";
+  if (!services_.workers.can_restart(rank)) return "";
   inspect::RankPicture picture;
   picture.rank = rank;
   services_.workers.read_logs({&picture}, 1);

@@ -53,11 +53,13 @@ class CellRunner {
   CodeResult run_builtin(const protocol::Function& function, const RankSet& ranks, int64_t number);
 
   /// Starts another process in the place of a dead rank: it gets `configuration`, and loads and runs what the rank had.
-  /// The groups of all ranks are connected with it in connect(). No rank is in a cell. Returns what has come of it; none
-  /// where the process has died again or was interrupted, which has been reported. Throws StartError.
+  /// The groups of all ranks are connected with it in connect(). No rank is in a cell. Returns what has come of it;
+  /// none where the process has died again, which has been reported, or is_interrupted(). Throws StartError.
   std::optional<RestartedRank> restart(int rank, const protocol::Configure& configuration);
   /// Connects the groups of all live ranks, where they are not. Returns whether they are connected.
   bool connect();
+  /// Whether the user has interrupted what was begun last.
+  bool is_interrupted() const { return stopper_.is_interrupted(); }
 
   /// Return the ranks that are in a cell which has been left open, and that cell.
   RankSet busy() const { return cells_.busy(); }
@@ -106,6 +108,7 @@ class CellRunner {
  private:
   bool is_idle() const;
   int64_t number_at_hand() const;
+  std::optional<RestartedRank> start_again(int rank, const protocol::Configure& configuration);
   void connect_ranks();
   void serve(OpenCell& cell);
   CodeResult end_serving(OpenCell& cell, std::string compiler_messages);

@@ -21,6 +21,9 @@ struct CellServices {
   std::function<void(Event event)> emit;
   /// Emits a MessageEvent under the cell that is prepared or served.
   std::function<void(const std::string& text)> message;
+
+  /// Whether a rank can be started again with what it has run: it is here, and the session has a compiler of its own.
+  bool keeps_past_cells() const { return !options.objects && workers.can_restart_any(); }
 };
 
 }  // namespace lockstep::shell

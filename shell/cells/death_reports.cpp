@@ -66,10 +66,15 @@ void DeathReports::advise() {
   } else if (is_job) {
     services_.message(
         fmt::format("cells run on {} from now on; a collective of the job needs {}, too", live.words(), dead.words()));
-  } else if (live.empty()) {
-    services_.message("no rank is left: %dist_reset starts them afresh, %history and %save have the cells so far");
+    return;
+  }
+  const bool comes_back = services_.keeps_past_cells() && services_.workers.has_store() &&
+                          std::ranges::all_of(dead, [&](int rank) { return services_.workers.can_restart(rank); });
+  if (live.empty()) {
+    services_.message(
+        fmt::format("no rank is left: {}%dist_reset starts them afresh, %history and %save have the cells so far",
+                    comes_back ? "%restart starts them again in their places, " : ""));
   } else {
-    const bool comes_back = std::ranges::all_of(dead, [&](int rank) { return services_.workers.can_restart(rank); });
     services_.message(
         fmt::format("what {} held is lost. Cells run on {} from now on, which keep{} what {}{}\n%dist_reset starts all "
                     "ranks afresh",

@@ -51,18 +51,18 @@ std::string last_part(const std::string& name) {
 /// Names that a rank lacks, with the cell that defines each.
 class MissingNames {
  public:
-  void add(const std::string& name, int64_t number) { cells_[last_part(name)] = number; }
-  void define(const std::string& name) { cells_.erase(last_part(name)); }
+  void add(const std::string& name, int64_t number) { cells_[name] = number; }
+  void define(const std::string& name) { cells_.erase(name); }
   /// Says which of them an item needs; empty: none.
   std::string needed_by(const Item& item) const {
     for (const auto& [name, cell] : cells_)
-      if (item.words.contains(name) && !item.names.contains(name))
+      if (const std::string word = last_part(name); item.words.contains(word) && !item.names.contains(word))
         return fmt::format("it needs {} of cell {}", name, cell);
     return "";
   }
 
  private:
-  std::map<std::string, int64_t> cells_;
+  std::map<std::string, int64_t> cells_;  // by whole name
 };
 
 /// Whether a name of a step is that of a variable behind it, which has its value from the start: the compiler counts
@@ -78,9 +78,10 @@ bool contains(const std::vector<int64_t>& steps, size_t step) {
 
 }  // namespace
 
-void PastCells::sent(const RankSet& ranks, const protocol::Load& load, const std::string& bytes,
+void PastCells::sent(const RankSet& ranks, int64_t number, const protocol::Load& load, const std::string& bytes,
                      const std::string& text) {
-  auto entry = std::make_unique<Entry>(PastObject{.ranks = ranks,
+  auto entry = std::make_unique<Entry>(PastObject{.number = number,
+                                                  .ranks = ranks,
                                                   .load = load,
                                                   .bytes = std::make_shared<const std::string>(bytes),
                                                   .text = std::make_shared<const std::string>(text)});
@@ -110,11 +111,12 @@ void PastCells::done(int rank, const protocol::Done& message) {
   run->second->parts[rank] = {.has_ended = true,
                               .steps_done = message.steps_done,
                               .meetings = message.meetings,
-                              .first_group = message.first_group};
+                              .unknown = {},
+                              .groups = message.groups};
 }
 
 void PastCells::died(int rank, int64_t cell, int64_t step) {
-  died_after_[rank] = entries_.size();
+  if (!died_after_.try_emplace(rank, entries_.size()).second) return;
   if (const auto run = runs_.find(cell); run != runs_.end() && run->second->parts.contains(rank))
     run->second->parts[rank].steps_done = step;
 }
@@ -136,10 +138,13 @@ void PastCells::settle_death(int rank, Run& run) const {
     for (const auto& [other, theirs] : run.parts) {
       if (other == rank || !theirs.has_ended) continue;
       is_known |= theirs.steps_done > step;
-      meets |= std::ranges::find(theirs.meetings, step) != theirs.meetings.end();
-      mine.first_group = theirs.first_group;
+      meets |= contains(theirs.meetings, static_cast<size_t>(step));
+      if (theirs.groups.size() > mine.groups.size()) mine.groups = theirs.groups;
     }
-    if (!is_known || meets) mine.meetings.push_back(step);
+    if (meets)
+      mine.meetings.push_back(step);
+    else if (!is_known)
+      mine.unknown.push_back(step);
   }
 }
 
@@ -165,13 +170,15 @@ Replay PastCells::replay(int rank) {
     const std::vector<Item> items = items_of(*object->text);
     Replay::Cell cell{.run = index, .message = run.message};
     cell.message.again = true;
-    cell.message.next_group = part.first_group;
+    cell.message.groups = part.groups;
     for (size_t step = 0; step < steps.size(); ++step) {
       std::string why;
       if (static_cast<int64_t>(step) >= part.steps_done)
         why = part.failed_again ? "the cell failed as it ran again" : "it had not ended there";
       else if (contains(part.meetings, step))
         why = "it met other ranks";
+      else if (contains(part.unknown, step))
+        why = "no rank that lives has reported whether it met others";
       else
         for (const Item& item : items)
           if (item.has(steps[step].line) && why.empty()) why = missing.needed_by(item);

@@ -1,9 +1,9 @@
 // Keeps what each rank has loaded and run, so that a process that takes the place of a lost rank can do it again.
 //
-// A process that is started again is not connected to the other ranks while it runs cells. So a step of a cell runs again
-// where it had ended well on that rank and had met no other rank (collectives, messages, inspections), and where it
-// mentions no name that is missing now because a step that defines it does not run. Making a process group or a wrapper
-// is no meeting: collectives/log/meetings.h.
+// A process that is started again is not connected to the other ranks while it runs cells. So a step of a cell runs
+// again where it had ended well on that rank and had met no other rank (collectives, messages, inspections), and where
+// it mentions no name that is missing now because a step that defines it does not run. Making a process group or a
+// wrapper is no meeting: collectives/log/meetings.h.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,6 +21,7 @@ namespace lockstep::shell {
 
 /// An object of a cell.
 struct PastObject {
+  int64_t number = 0;  // what people call the cell
   RankSet ranks;  // that have loaded it
   protocol::Load load;
   std::shared_ptr<const std::string> bytes, text;  // of the object, of its cell
@@ -39,17 +40,22 @@ struct Replay {
   RankSet cells_without_it;  // numbers of cells that have run on other ranks since its death
 };
 
+/// The log of what ranks have loaded and run.
 class PastCells {
  public:
-  /// Notes that an object is sent to these ranks.
-  void sent(const RankSet& ranks, const protocol::Load& load, const std::string& bytes, const std::string& text);
+  /// Notes that an object of the cell that people call `number` is sent to these ranks.
+  void sent(const RankSet& ranks, int64_t number, const protocol::Load& load, const std::string& bytes,
+            const std::string& text);
   /// Notes that the cell has not been loaded, and is forgotten.
   void dropped(int64_t cell);
   /// Notes that the ranks begin to run it.
   void begins(const RankSet& ranks, const protocol::Run& run);
   void done(int rank, const protocol::Done& message);
-  /// Notes that the process of `rank` has ended in `step` of `cell`; 0: in none.
+  /// Notes that the process of `rank` has ended. `cell` and `step` are where its log says it was; cell 0: between cells.
+  /// That of a process which has not come back() is nothing new.
   void died(int rank, int64_t cell, int64_t step);
+  /// Notes that a process has taken the place of the one that died.
+  void came_back(int rank) { died_after_.erase(rank); }
 
   /// Returns what a new process of `rank` has to do.
   Replay replay(int rank);
@@ -61,7 +67,8 @@ class PastCells {
     bool has_ended = false;
     int64_t steps_done = 0;
     std::vector<int64_t> meetings;
-    int64_t first_group = 1;
+    std::vector<int64_t> unknown;  // steps of a rank that has died, of which no other rank has reported
+    std::vector<int64_t> groups;  // protocol::Done::groups
     bool failed_again = false;  // in a replay, at step `steps_done`
   };
   struct Run {
@@ -78,7 +85,7 @@ class PastCells {
   std::vector<std::unique_ptr<Entry>> entries_;  // in order
   std::multimap<int64_t, const PastObject*> objects_;  // by cell
   std::map<int64_t, Run*> runs_;  // the last of each cell
-  std::map<int, size_t> died_after_;  // rank → entries at its death
+  std::map<int, size_t> died_after_;  // of ranks that have not come back: entries at the death
 };
 
 }  // namespace lockstep::shell

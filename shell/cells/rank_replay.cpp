@@ -1,8 +1,20 @@
 #include "shell/cells/rank_replay.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
+#include "protocol/error.h"
+
 namespace lockstep::shell {
+namespace {
+
+// A limit of cells that is shorter does not hold for loading one.
+constexpr double kLoadPatience_s = 5;
+
+}  // namespace
 
 bool RankReplay::run(PastCells& past, const std::function<bool()>& interrupted) {
   const auto stopped = [&] { return interrupted() || !services_.workers.live().contains(rank_); };
@@ -21,10 +33,10 @@ bool RankReplay::run(PastCells& past, const std::function<bool()>& interrupted) 
 bool RankReplay::load(const PastObject& object, const std::function<bool()>& stopped) {
   loaded_.reset();
   services_.workers.send_object(RankSet{rank_}, object.load, *object.bytes);
-  services_.loop.run_until([&] { return loaded_ || stopped(); });
+  serve_until([&] { return loaded_ || stopped(); }, object.number, kLoadPatience_s);
   if (!loaded_) return false;
   if (loaded_->ok) return true;
-  failures_.push_back({.number = object.load.cell, .error = {}});
+  failures_.push_back({.number = object.number, .error = {}});
   failures_.back().error.message = loaded_->message;
   return true;
 }
@@ -33,7 +45,7 @@ bool RankReplay::run(const Replay::Cell& cell, PastCells& past, const std::funct
   if (!cell.runs) return true;
   done_.reset();
   services_.workers.hub().send(rank_, cell.message);
-  services_.loop.run_until([&] { return done_ || stopped(); });
+  serve_until([&] { return done_ || stopped(); }, cell.message.number, 0);
   if (!done_) return false;
   ++cells_;
   past.ran_again(rank_, cell.run, *done_);
@@ -41,6 +53,17 @@ bool RankReplay::run(const Replay::Cell& cell, PastCells& past, const std::funct
     failures_.push_back(
         {.number = cell.message.number, .error = done_->error ? std::move(*done_->error) : protocol::CellError()});
   return true;
+}
+
+void RankReplay::serve_until(const std::function<bool()>& done, int64_t number, double least_limit_s) const {
+  std::optional<EventLoop::Clock::time_point> deadline;
+  const double limit_s = std::max(services_.options.cell_timeout_s, least_limit_s);
+  if (services_.options.cell_timeout_s > 0)
+    deadline = EventLoop::Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(limit_s * 1000));
+  if (!services_.loop.run_until(done, deadline))
+    throw StartError(
+        fmt::format("rank {} could not start again: cell {} took longer than {:g} s as it ran again (--cell-timeout)",
+                    rank_, number, limit_s));
 }
 
 bool RankReplay::take(FromWorker& from) {

@@ -73,6 +73,9 @@ CellOutcome restart(MagicCall& call) {
   const RankSet ranks = spec ? session.parse_ranks(*spec) : session.dead_ranks();
   if (ranks.empty()) throw UsageError("no rank is dead");
   const std::optional<int> from = source_of(call, ranks);
+  if (const RankSet others = session.dead_ranks() - ranks; from && !others.empty())
+    throw UsageError(fmt::format("--from needs all ranks: {} {} dead, too (%restart {} --from {})", others.words(),
+                                 others.size() == 1 ? "is" : "are", session.dead_ranks().str(), *from));
   const SessionCore::Restart restarted = session.restart(ranks);
   std::string text;
   nlohmann::json data = nlohmann::json::object();
@@ -82,16 +85,27 @@ CellOutcome restart(MagicCall& call) {
   }
   if (!text.empty()) session.message(std::move(text), {{"restarted", std::move(data)}});
   const bool is_whole = restarted.is_connected && restarted.ranks.size() == ranks.size();
-  if (is_whole && from) return restore(call, *from, ranks);
-  return {.status = is_whole ? CellStatus::ok : CellStatus::error, .findings = {}};
+  CellOutcome outcome{.status = is_whole                   ? CellStatus::ok
+                                : restarted.is_interrupted ? CellStatus::interrupted
+                                                           : CellStatus::error,
+                      .findings = {}};
+  if (is_whole && from) outcome = restore(call, *from, ranks);
+  RankSet back;
+  for (const auto& each : restarted.ranks) back.insert(each.first);
+  if (from && !back.empty() && outcome.status != CellStatus::ok)
+    session.message(fmt::format(
+        "the model was not copied to {}: ddp::restore(MODEL, OPTIMIZER, {}) in a cell on all ranks does that",
+        back.words(), *from));
+  if (!restarted.error.empty()) throw Error(restarted.error);
+  return outcome;
 }
 
 const RegisterMagic kRestart(
     {.name = "restart",
      .summary = "starts dead ranks again in their places: same rank, same device, names of cells, groups",
      .help =
-         "A new process loads all cells in their order. What met no other rank in them runs again there, with its side "
-         "effects;\nwhat it writes and shows is left out. What does not run again is listed. Groups of all ranks are "
+         "A new process loads all cells in their order. Statements that met no other rank run again, with their side "
+         "effects;\nwhat they write and show is left out. What does not run again is listed. Groups of all ranks are "
          "rebuilt.\nNot while a rank is in a cell: %abort frees it.",
      .takes = {{"[SPEC]", "dead ranks; default: all that are dead"},
                {"--from RANK",

@@ -36,8 +36,8 @@ std::optional<MemoryKills> out_of_memory_kills() {
 }
 
 std::string out_of_memory_words(bool of_machine) {
-  return of_machine ? ": probably out of memory (the kernel's out-of-memory killer ended a process)"
-                    : ": out of memory (the kernel's out-of-memory killer)";
+  return fmt::format(": probably out of memory (the kernel's out-of-memory killer ended a process{})",
+                     of_machine ? "" : " of this control group");
 }
 
 // core(5). Fields other than the number of the process stay as they are written there.

@@ -20,11 +20,11 @@ struct MemoryKills {
 
 /// Returns nothing where neither can be read.
 std::optional<MemoryKills> out_of_memory_kills();
-/// Returns ": out of memory (…)", for a process that was killed while the counter went up.
+/// Returns ": probably out of memory (…)", for a process that was killed while the counter went up.
 std::string out_of_memory_words(bool of_machine);
 
-/// Returns "; its core file is core.17 in its working directory", or which program has got it; empty where there is none.
-/// `pattern` is that of /proc/sys/kernel/core_pattern.
+/// Returns "; its core file is core.17 in its working directory", or which program has got it; empty where there is
+/// none. `pattern` is that of /proc/sys/kernel/core_pattern.
 std::string core_words(const ProcessEnd& end, pid_t pid, const std::string& pattern);
 std::string core_words(const ProcessEnd& end, pid_t pid);
 

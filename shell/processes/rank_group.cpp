@@ -41,7 +41,13 @@ void RankGroup::shutdown() {
       EventLoop::Clock::now() + kShutdownLimit);
 }
 
-void RankGroup::restart(int, int64_t) { throw StartError("these ranks can't be started again one by one"); }
+bool RankGroup::restart(int, int64_t, const std::function<bool()>&) {
+  throw StartError("these ranks can't be started again one by one");
+}
+
+bool RankGroup::can_restart_any() const {
+  return std::ranges::any_of(RankSet::all(world_size()), [this](int each) { return can_restart(each); });
+}
 
 RankSet RankGroup::live() const {
   RankSet result;

@@ -82,10 +82,13 @@ class RankGroup {
   /// Whether new groups can be connected: the store's process runs.
   virtual bool has_store() const { return true; }
   /// Starts another process for a dead rank, which joins the groups at the regroup `generation`. Serves until it takes
-  /// cells. Throws StartError: the session can't start it, or it has ended, with its last words.
-  virtual void restart(int rank, int64_t generation);
+  /// cells, or `interrupted` is true: then false. Throws StartError: the session can't start it, it is of another
+  /// version, or it has ended, with its last words. Where it does not take cells, the caller has to kill what is there.
+  virtual bool restart(int rank, int64_t generation, const std::function<bool()>& interrupted);
   /// Whether there is such a way for this rank.
   virtual bool can_restart(int) const { return false; }
+  /// Whether there is for any.
+  bool can_restart_any() const;
   /// Kills the process of a rank that the session owns; died() follows. Leaves another one alone from now on.
   virtual void kill(int rank) = 0;
   /// Whether the session has started the processes, so that it may end them and connect them with one another.

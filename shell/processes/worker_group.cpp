@@ -20,6 +20,13 @@ constexpr milliseconds kWorkerStartLimitPerRank{1000};
 
 std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 
+void throw_if_different(const std::string& failure, const std::string& who, const std::string& what,
+                        const std::string& theirs, const std::string& ours) {
+  if (theirs != ours)
+    throw StartError(failure + ": " + who + " is of " + what + " " + theirs + ", and this session of " + ours +
+                     ": use programs of one build (LOCKSTEP_BIN names their folder)");
+}
+
 }  // namespace
 
 WorkerGroup::WorkerGroup(EventLoop& loop, RankPlaces places, const SessionOptions& options,
@@ -67,14 +74,17 @@ void WorkerGroup::wait_until_all(State wanted, const std::string& what) {
 void WorkerGroup::wait_connected() { wait_until_all(State::connected, "did not connect"); }
 
 void WorkerGroup::make_ready(const std::string& prelude, const Versions& compiler) {
-  compare_versions(compiler);
+  compiler_ = compiler;
+  compare_versions();
   prelude_ = prelude;
   placed_.send_prelude(RankSet::all(world_size()), prelude);
   wait_until_all(State::ready, "did not get ready");
   starting_ = false;
 }
 
-void WorkerGroup::restart(int number, int64_t generation) {
+bool WorkerGroup::restart(int number, int64_t generation, const std::function<bool()>& interrupted) {
+  // The last messages of the process before may still be on their way, or its end when it has just been killed.
+  if (!wait_until_back(number, State::dead, interrupted)) return false;
   placed_.restart(number, generation);
   Rank& rank = at(number);
   const RankInfo before = std::exchange(rank.info, RankInfo());
@@ -83,39 +93,39 @@ void WorkerGroup::restart(int number, int64_t generation) {
   rank.end.reset();
   rank.received = {};
   rank.last_words.reset();
-  wait_until_back(number, State::connected);
+  if (!wait_until_back(number, State::connected, interrupted)) return false;
+  compare_version_of(number, rank_name(number) + " could not start again");
   placed_.send_prelude(RankSet{number}, prelude_);
-  wait_until_back(number, State::ready);
+  return wait_until_back(number, State::ready, interrupted);
 }
 
-void WorkerGroup::wait_until_back(int number, State wanted) {
-  const Rank& rank = at(number);
+/// Returns false where it was interrupted. Throws StartError where the rank does not come that far.
+bool WorkerGroup::wait_until_back(int number, State wanted, const std::function<bool()>& interrupted) {
+  const State& state = at(number).info.state;
   const auto limit = kWorkerStartLimit;
-  const bool in_time = loop_.run_until([&] { return rank.info.state >= wanted; }, EventLoop::Clock::now() + limit);
-  if (!in_time) {
-    kill(number);
-    throw StartError(fmt::format("{} did not get ready within {} s and was ended", rank_name(number), limit.count()));
-  }
-  if (rank.info.state != State::dead) return;
-  throw StartError(rank_name(number) + " could not start again: " + obituary(number).message);
+  if (!loop_.run_until([&] { return state >= wanted || interrupted(); }, EventLoop::Clock::now() + limit))
+    throw StartError(fmt::format("{} did not {} within {} s and {} ended", rank_name(number),
+                                 wanted == State::dead ? "end" : "get ready", limit.count(),
+                                 wanted == State::dead ? "can't be" : "was"));
+  if (state == State::dead && wanted != State::dead)
+    throw StartError(rank_name(number) + " could not start again: " + obituary(number).message);
+  return state >= wanted;
 }
 
-void WorkerGroup::compare_versions(const Versions& compiler) const {
-  const auto differ = [](const std::string& who, const std::string& what, const std::string& theirs,
-                         const std::string& ours) {
-    if (theirs != ours)
-      throw StartError("the session could not start: " + who + " is of " + what + " " + theirs +
-                       ", and this session of " + ours +
-                       ": use programs of one build (LOCKSTEP_BIN names their folder)");
-  };
-  differ("lockstep-compiler", "protocol", std::to_string(compiler.protocol), std::to_string(kProtocolVersion));
-  differ("lockstep-compiler", "version", compiler.lockstep, kVersion);
-  for (int r = 0; r < world_size(); ++r) {
-    const Versions& worker = rank(r).hello.versions;
-    differ("lockstep-worker", "protocol", std::to_string(worker.protocol), std::to_string(kProtocolVersion));
-    differ("lockstep-worker", "version", worker.lockstep, kVersion);
-    differ("the worker of " + rank_name(r), "LibTorch", worker.libtorch, compiler.libtorch);
-  }
+void WorkerGroup::compare_versions() const {
+  const std::string failure = "the session could not start";
+  throw_if_different(failure, "lockstep-compiler", "protocol", std::to_string(compiler_.protocol),
+                     std::to_string(kProtocolVersion));
+  throw_if_different(failure, "lockstep-compiler", "version", compiler_.lockstep, kVersion);
+  for (int r = 0; r < world_size(); ++r) compare_version_of(r, failure);
+}
+
+void WorkerGroup::compare_version_of(int number, const std::string& failure) const {
+  const Versions& worker = rank(number).hello.versions;
+  throw_if_different(failure, "lockstep-worker", "protocol", std::to_string(worker.protocol),
+                     std::to_string(kProtocolVersion));
+  throw_if_different(failure, "lockstep-worker", "version", worker.lockstep, kVersion);
+  throw_if_different(failure, "the worker of " + rank_name(number), "LibTorch", worker.libtorch, compiler_.libtorch);
 }
 
 }  // namespace lockstep::shell

@@ -1,5 +1,6 @@
 // The ranks that a session of C++ starts, on one place or several: started together, watched, ended together.
 #pragma once
+#include <functional>
 #include <string>
 
 #include "shell/processes/placed_group.h"
@@ -16,17 +17,19 @@ class WorkerGroup : public PlacedGroup<RankGroup> {
 
   void wait_connected() override;
   void make_ready(const std::string& prelude, const Versions& compiler) override;
-  void restart(int rank, int64_t generation) override;
+  bool restart(int rank, int64_t generation, const std::function<bool()>& interrupted) override;
   bool can_restart(int rank) const override { return placed_.place_of(rank).can_restart(); }
 
  private:
   void buried(int rank, State before) override;
   void wait_until_all(State wanted, const std::string& what);
-  void compare_versions(const Versions& compiler) const;
-  void wait_until_back(int rank, State wanted);
+  void compare_versions() const;
+  void compare_version_of(int rank, const std::string& failure) const;
+  bool wait_until_back(int rank, State wanted, const std::function<bool()>& interrupted);
   protocol::CellError obituary(int rank) const;
 
   std::string prelude_;
+  Versions compiler_;
 };
 
 }  // namespace lockstep::shell

@@ -417,8 +417,11 @@ std::vector<inspect::HangPicture> SessionCore::hang_pictures() {
 
 SessionCore::Restart SessionCore::restart(const RankSet& ranks) {
   if (const RankSet alive = ranks & live_ranks(); !alive.empty())
-    throw UsageError(fmt::format("{} live{}: a dead rank is started again (%dist_status shows the ranks)",
-                                 alive.words(), alive.size() == 1 ? "s" : ""));
+    throw UsageError(fmt::format("%restart is for dead ranks; {} live{} (%dist_status shows the ranks)", alive.words(),
+                                 alive.size() == 1 ? "s" : ""));
+  if (options_.objects)
+    throw UsageError(
+        "a rank of a file of `lockstep build` can't be started again alone: %dist_reset starts all afresh");
   if (const RankSet busy = busy_ranks(); !busy.empty()) check_ranks(busy);
   if (!state_->workers->has_store())
     throw UsageError("a rank can't come back without the store, whose process has ended: %dist_reset starts afresh");
@@ -426,20 +429,21 @@ SessionCore::Restart SessionCore::restart(const RankSet& ranks) {
     if (!state_->workers->can_restart(rank))
       throw UsageError(
           fmt::format("rank {} can't be started again alone, since {}: %dist_reset starts all ranks afresh", rank,
-                      options_.python ? "it is in Python" : "it was on another machine"));
+                      options_.has_python_ranks() ? "it is in Python" : "it was on another machine"));
   Restart result;
   for (const int rank : ranks) {
     std::optional<RestartedRank> restarted;
     try {
       restarted = state_->runner->restart(rank, state_->configuration);
     } catch (const StartError& error) {  // of a rank, not of the session, which goes on
-      throw Error(error.what());
+      result.error = error.what();
     }
     describe_session();
-    if (!restarted) return result;
+    if (!restarted) break;
     result.ranks.emplace(rank, std::move(*restarted));
   }
-  result.is_connected = state_->runner->connect();
+  if (!result.ranks.empty() && !state_->runner->is_interrupted()) result.is_connected = state_->runner->connect();
+  result.is_interrupted = state_->runner->is_interrupted();
   return result;
 }
 

@@ -153,10 +153,12 @@ class SessionCore {
   /// Ends the running cells of `ranks` as `interrupted`. Returns when they are back, or after 2 s.
   void interrupt(const RankSet& ranks);
   /// Starts dead ranks again in their places (CellRunner::restart()) and connects all ranks. Throws UsageError where a
-  /// rank is not dead or ranks are in a cell, StartError.
+  /// rank is not dead or ranks are in a cell.
   struct Restart {
     std::map<int, RestartedRank> ranks;  // those that are back
     bool is_connected = false;
+    bool is_interrupted = false;
+    std::string error;  // why the next rank could not start; empty: nothing was in its way
   };
   Restart restart(const RankSet& ranks);
   /// Frees `ranks` from the collectives they sit in; their cells end as aborted. Returns when they are back, or after 5

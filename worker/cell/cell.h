@@ -1,6 +1,6 @@
 // What a cell sees without an #include: LibTorch, who this rank is, dist::, ddp::, inspect::, show(), get(),
-// set_seed(), on_preempt(), arg(), progress(). The compiler builds its precompiled header from this file; the worker defines what is declared
-// here.
+// set_seed(), on_preempt(), arg(), progress(). The compiler builds its precompiled header from this file; the worker
+// defines what is declared here.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -92,9 +92,9 @@ extern "C" void __lockstep_load_library(const char* library) __asm__("lockstep_c
 /// Seeds LibTorch's generators of every device and std::rand. Local: other ranks keep theirs.
 void set_seed(uint64_t seed);
 
-/// Keeps `save` for a session that is asked to end: by SIGTERM, as Slurm sends it before it preempts or ends a job, or by
-/// the signal of its option --signal. Each rank that has registered a function runs it then, after its cell, which is
-/// interrupted. A later call replaces the function, and nullptr takes it away. Local.
+/// Keeps `save` for a session that is asked to end: by SIGTERM, as Slurm sends it before it preempts or ends a job, or
+/// by the signal of its option --signal. Each rank that has registered a function runs it then, after its cell, which
+/// is interrupted. A later call replaces the function, and nullptr takes it away. Local.
 void on_preempt(std::function<void()> save) __asm__("lockstep_cell_on_preempt");
 
 namespace lockstep::detail {
@@ -126,10 +126,10 @@ struct show {
 ///   for (auto i : progress(1000)) step(i);                             // 0 to 999
 ///   for (auto& batch : progress(*loader, {.label = "epoch 1", .total = 250})) step(batch);
 ///
-/// `range` is an lvalue, which has to outlive the loop, or a temporary, which is kept; or a number of turns. The total is
-/// the range's size, or ProgressOptions::total; without either (a DataLoader knows none) turns are counted. A loop within
-/// a loop is a line below it. Local: ranks may run different loops, or none. Costs some 50 ns a turn, and at most five
-/// messages a second, for which the loop does not wait.
+/// `range` is an lvalue, which has to outlive the loop, or a temporary, which is kept; or a number of turns. The
+/// total is the range's size, or ProgressOptions::total; without either (a DataLoader knows none) turns are counted.
+/// A loop within a loop is a line below it. Local: ranks may run different loops, or none. Costs some 50 ns a turn,
+/// and at most five messages a second, for which the loop does not wait.
 template <typename Range>
 auto progress(Range&& range, std::string_view label = {},
               const std::source_location& where = std::source_location::current()) {

@@ -98,6 +98,10 @@ void LoadedCells::run(const protocol::Run& run, protocol::Done& done) {
     }
     const int line = i < steps.size() ? steps[i].line : 0;
     const int64_t meetings = dist::meetings();
+    // Groups have the numbers that they had, also behind a step that made one and does not run again.
+    if (i < run.groups.size()) dist::set_next_group_number(static_cast<int>(run.groups[i]));
+    done.groups.resize(i);
+    done.groups.push_back(dist::next_group_number());
     const auto step = reinterpret_cast<uintptr_t>(object->entry->steps[i]);
     run_state().set_code(step);
     const bool ok = run_step([step = object->entry->steps[i]] { call_step(step); }, i, line, done);

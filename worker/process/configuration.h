@@ -21,8 +21,8 @@ struct Configuration {
   std::string hub;  // LOCKSTEP_HUB: a ZeroMQ endpoint
   std::string identity;  // LOCKSTEP_IDENTITY: by which the hub knows this connection
   std::string store;  // LOCKSTEP_STORE: "127.0.0.1:port"
-  int64_t generation =
-      0;  // LOCKSTEP_GENERATION: of the regroup at which it takes a lost rank's place; 0: it takes none
+  // LOCKSTEP_GENERATION: of the regroup at which it takes a lost rank's place; 0: it takes none.
+  int64_t generation = 0;
   std::string store_key;  // LOCKSTEP_STORE_KEY: before every key of this session, so that nobody else can name one
   std::string backend = "gloo";  // LOCKSTEP_BACKEND: auto, gloo, nccl, cpu:gloo,cuda:nccl
   std::string device = "cpu";  // LOCKSTEP_DEVICE: cpu, cuda:N

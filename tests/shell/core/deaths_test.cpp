@@ -43,8 +43,10 @@ TEST_F(Deaths, ADeathWhileIdleIsToldWithWhatCanBeDone) {
 TEST_F(Deaths, TheLastDeathSaysThatNoneIsLeft) {
   start(1);
   end_last_rank();
-  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("no rank is left: %dist_reset"));
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("no rank is left: %restart starts them again"));
   EXPECT_EQ(session_->target_words(), "all ranks dead");
+  EXPECT_EQ(run("%restart").status, CellStatus::ok);
+  EXPECT_EQ(session_->target_words(), "rank 0");
 }
 
 TEST_F(Deaths, ADeathInACellIsFollowedByWhatCanBeDone) {
@@ -89,6 +91,76 @@ TEST_F(Deaths, OnlyDeadRanksComeBack) {
   run("rank 1 kill 9");
   EXPECT_EQ(run("%restart 1 --from 1").status, CellStatus::usage_error);
   EXPECT_EQ(session_->target_words(), "rank 0");
+}
+
+TEST_F(Deaths, ARankThatCanNotStartAgainDoesNotHideTheOthers) {
+  start(3);
+  run("print a");
+  run("rank 0 kill 9\nrank 1 kill 9");
+  ::setenv("FAKE_WORKER", "die", 1);
+  EXPECT_EQ(run("%restart --from 2").status, CellStatus::error);
+  ::unsetenv("FAKE_WORKER");
+  std::string said;
+  for (const auto& message : recorder_.all<MessageEvent>()) said += message.text + "\n";
+  EXPECT_THAT(said, HasSubstr("rank 0 is back"));
+  EXPECT_THAT(said, HasSubstr("the model was not copied to rank 0: ddp::restore(MODEL, OPTIMIZER, 2)"));
+  ASSERT_FALSE(recorder_.all<ErrorEvent>().empty());
+  EXPECT_THAT(recorder_.all<ErrorEvent>().back().message, HasSubstr("libtorch_cpu.so: no such file"));
+  EXPECT_EQ(session_->target_words(), "ranks 0,2");
+  EXPECT_EQ(run("%restart").status, CellStatus::ok);
+  EXPECT_EQ(session_->target_words(), "ranks 0-2");
+}
+
+TEST_F(Deaths, ARankOfAnotherBuildDoesNotComeBack) {
+  start(2);
+  run("rank 1 kill 9");
+  ::setenv("FAKE_WORKER", "old", 1);
+  EXPECT_EQ(run("%restart").status, CellStatus::error);
+  ::unsetenv("FAKE_WORKER");
+  EXPECT_THAT(recorder_.all<ErrorEvent>().back().message,
+              HasSubstr("rank 1 could not start again: the worker of rank 1 is of LibTorch 2.15.0"));
+  EXPECT_EQ(session_->target_words(), "rank 0");
+  EXPECT_EQ(run("%restart").status, CellStatus::ok);
+}
+
+TEST_F(Deaths, AStartAgainCanBeInterrupted) {
+  start(2);
+  run("rank 1 kill 9");
+  ::setenv("FAKE_WORKER", "stop", 1);
+  CellStatus status;
+  {
+    const std::jthread person([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        if (process_state(children().back()) == 'T') return session_->interrupt();
+        std::this_thread::yield();
+      }
+    });
+    status = run("%restart").status;
+  }
+  ::unsetenv("FAKE_WORKER");
+  EXPECT_EQ(status, CellStatus::interrupted);
+  EXPECT_EQ(session_->target_words(), "rank 0");
+  EXPECT_EQ(run("%restart").status, CellStatus::ok);
+}
+
+TEST_F(Deaths, ACellThatRunsAgainHasTheLimitOfCells) {
+  SessionOptions options;
+  options.cell_timeout_s = 0.5;
+  start(2, options);
+  run("rank 1 stubborn_again");
+  run("rank 1 kill 9");
+  EXPECT_EQ(run("%restart").status, CellStatus::error);
+  EXPECT_THAT(recorder_.all<ErrorEvent>().back().message, HasSubstr("cell 1 took longer than 0.5 s as it ran again"));
+  EXPECT_EQ(session_->target_words(), "rank 0");
+}
+
+TEST_F(Deaths, TheModelIsNotCopiedWhileAnotherRankIsDead) {
+  start(4);
+  run("rank 1 kill 9\nrank 3 kill 9");
+  EXPECT_EQ(run("%restart 1 --from 0").status, CellStatus::usage_error);
+  EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message,
+              HasSubstr("--from needs all ranks: rank 3 is dead, too (%restart 1,3 --from 0)"));
+  EXPECT_EQ(session_->target_words(), "ranks 0,2");
 }
 
 TEST_F(Deaths, ADeadRankCanNotBeChosen) {

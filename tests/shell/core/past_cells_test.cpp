@@ -14,8 +14,9 @@ class PastCellsTest : public ::testing::Test {
   void run(int64_t cell, const std::string& text, std::vector<protocol::Step> steps, std::vector<int64_t> meetings = {},
            std::optional<int64_t> steps_done = {}) {
     const auto count = static_cast<int64_t>(steps.size());
-    past_.sent(kBoth, {.cell = cell, .name = "", .entry = "", .steps = std::move(steps), .ranks = kBoth, .file = {}},
-               "", text);
+    past_.sent(kBoth, cell,
+               {.cell = cell, .name = "", .entry = "", .steps = std::move(steps), .ranks = kBoth, .file = {}}, "",
+               text);
     past_.begins(kBoth, {.cell = cell, .number = cell});
     for (const int rank : kBoth)
       past_.done(rank, {.cell = cell,
@@ -83,7 +84,7 @@ TEST_F(PastCellsTest, ACellThatFailedEndsWhereItDid) {
 TEST_F(PastCellsTest, ARankThatDiedInACellGoesByItsLogAndTheOthers) {
   const std::vector<protocol::Step> steps = {
       {.line = 1, .names = {"a"}}, {.line = 2, .names = {"c"}}, {.line = 3, .names = {"b"}}};
-  past_.sent(kBoth, {.cell = 1, .name = "", .entry = "", .steps = steps, .ranks = kBoth, .file = {}}, "",
+  past_.sent(kBoth, 1, {.cell = 1, .name = "", .entry = "", .steps = steps, .ranks = kBoth, .file = {}}, "",
              "int a = 1;\nauto c = reduced();\nint b = 2;");
   past_.begins(kBoth, {.cell = 1, .number = 1});
   past_.done(0, {.cell = 1, .steps_done = 3, .error = {}, .collectives = {}, .meetings = {1}});
@@ -92,21 +93,21 @@ TEST_F(PastCellsTest, ARankThatDiedInACellGoesByItsLogAndTheOthers) {
 }
 
 TEST_F(PastCellsTest, WhatNobodyReportsIsNotRunAgain) {
-  past_.sent(kBoth,
+  past_.sent(kBoth, 1,
              {.cell = 1, .name = "", .entry = "", .steps = {{.line = 1, .names = {"a"}}}, .ranks = kBoth, .file = {}},
              "", "int a = 1;");
   past_.begins(kBoth, {.cell = 1, .number = 1});
   past_.died(1, 1, 1);
-  EXPECT_EQ(left_out(), Texts{"1:1 it met other ranks"});
+  EXPECT_EQ(left_out(), Texts{"1:1 no rank that lives has reported whether it met others"});
 }
 
 TEST_F(PastCellsTest, CellsWithoutItAreNamedAndCellsThatWereNotLoadedForgotten) {
   run(1, "int a = 1;", {{.line = 1, .names = {"a"}}});
-  past_.sent(kBoth, {.cell = 2, .name = "", .entry = "", .steps = {}, .ranks = kBoth, .file = {}}, "", "");
+  past_.sent(kBoth, 2, {.cell = 2, .name = "", .entry = "", .steps = {}, .ranks = kBoth, .file = {}}, "", "");
   past_.dropped(2);
   past_.died(1, 0, 0);
   const RankSet other{0};
-  past_.sent(other,
+  past_.sent(other, 3,
              {.cell = 3, .name = "", .entry = "", .steps = {{.line = 1, .names = {}}}, .ranks = other, .file = {}}, "",
              "f();");
   past_.begins(other, {.cell = 3, .number = 3});
@@ -114,6 +115,51 @@ TEST_F(PastCellsTest, CellsWithoutItAreNamedAndCellsThatWereNotLoadedForgotten) 
   const Replay replay = past_.replay(1);
   EXPECT_EQ(replay.actions.size(), 2u);
   EXPECT_EQ(replay.cells_without_it, RankSet{3});
+}
+
+TEST_F(PastCellsTest, AStartThatFailedIsNoOtherDeath) {
+  const auto run_on_other = [this](int64_t cell) {
+    const RankSet other{0};
+    past_.sent(other, cell,
+               {.cell = cell, .name = "", .entry = "", .steps = {{.line = 1, .names = {}}}, .ranks = other, .file = {}},
+               "", "f();");
+    past_.begins(other, {.cell = cell, .number = cell});
+    past_.done(0, {.cell = cell, .steps_done = 1, .error = {}, .collectives = {}});
+  };
+  run(1, "int a = 1;", {{.line = 1, .names = {"a"}}});
+  past_.died(1, 0, 0);
+  run_on_other(2);
+  past_.died(1, 1, 0);
+  const Replay replay = past_.replay(1);
+  EXPECT_EQ(replay.cells_without_it, RankSet{2});
+  EXPECT_TRUE(replay.left_out.empty()) << "cell 1 had been completed";
+  past_.came_back(1);
+  past_.died(1, 0, 0);
+  run_on_other(3);
+  EXPECT_EQ(past_.replay(1).cells_without_it, RankSet{3});
+}
+
+TEST_F(PastCellsTest, NamesAreThoseOfTheirNamespace) {
+  run(1, "auto a::loss = reduced();", {{.line = 1, .names = {"a::loss"}}}, {0});
+  run(2, "auto b::loss = make();", {{.line = 1, .names = {"b::loss"}}});
+  run(3, "auto c = a::loss;", {{.line = 1, .names = {"c"}}});
+  EXPECT_EQ(left_out().back(), "3:1 it needs a::loss of cell 1") << "which another loss does not define";
+}
+
+TEST_F(PastCellsTest, GroupsKeepTheNumbersOfTheirSteps) {
+  past_.sent(kBoth, 1,
+             {.cell = 1,
+              .name = "",
+              .entry = "",
+              .steps = {{.line = 1, .names = {}}, {.line = 2, .names = {}}},
+              .ranks = kBoth,
+              .file = {}},
+             "", "f();\ng();");
+  past_.begins(kBoth, {.cell = 1, .number = 1});
+  past_.done(0, {.cell = 1, .steps_done = 2, .error = {}, .collectives = {}, .meetings = {0}, .groups = {1, 2}});
+  past_.died(1, 1, 2);
+  const Replay replay = past_.replay(1);
+  EXPECT_EQ(std::get<Replay::Cell>(replay.actions.at(1)).message.groups, (std::vector<int64_t>{1, 2}));
 }
 
 TEST_F(PastCellsTest, ACellThatFailsAgainTakesItsNamesWithIt) {

@@ -11,7 +11,7 @@
 //   throw TEXT, consequence TEXT   an error; one that follows from another rank's
 //   out_of_memory TEXT             an error of an allocation
 //   loop                           runs until it is interrupted or aborted
-//   stubborn                       runs until it is killed
+//   stubborn, stubborn_again       runs until it is killed; the second one in a rank that was started again
 //   collective                     enters the next collective and leaves it
 //   join                           enters the next collective and waits in it until it is aborted
 //   new_group                      waits in dist::new_group until it is interrupted

@@ -97,6 +97,7 @@ class FakeWorker {
     } else if (const auto* m = std::get_if<Drop>(&message)) {
       objects_.erase(m->cell);
     } else if (const auto* m = std::get_if<Run>(&message)) {
+      again_ = m->again;
       run_cell(m->cell);
     } else if (const auto* m = std::get_if<Builtin>(&message)) {
       ++entered_;
@@ -240,7 +241,7 @@ class FakeWorker {
       done.status = stop_.value_or(CellStatus::ok);
       done.regroup = true;
       return false;
-    } else if (name == "stubborn") {
+    } else if (name == "stubborn" || (name == "stubborn_again" && again_)) {
       while (!ended_) serve(-1);
       return false;
     } else if (name == "collective")
@@ -311,7 +312,8 @@ class FakeWorker {
   std::map<int64_t, std::string> objects_;
   int64_t cell_ = 0, entered_ = 0, credit_ = kOutputWindow;
   std::optional<CellStatus> stop_;
-  bool joining_ = false, ended_ = false, refuses_ = false, slow_regroup_ = false, dies_regrouping_ = false;
+  bool joining_ = false, ended_ = false, refuses_ = false, slow_regroup_ = false, dies_regrouping_ = false,
+       again_ = false;
   std::optional<int64_t> regroup_;  // one that waits: its generation
   RankSet missing_;
 };
