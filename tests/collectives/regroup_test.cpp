@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/dist.h"
+#include "collectives/log/meetings.h"
 #include "collectives/rank_context.h"
 #include "collectives/session_group.h"
 #include "tests/collectives/stuck_ranks.h"
@@ -48,6 +49,17 @@ TEST(Regroup, LeavesOutAGroupThatNotAllRanksHaveMade) {
     const dist::Group group = dist::new_group();  // the same name on both
     EXPECT_EQ(dist::all_gather_object(dist::get_group_name(group)), std::vector<std::string>(2, "group_2"));
     dist::barrier(group);
+  });
+}
+
+TEST(Regroup, NeedsNoOtherForAGroupThatStaysOut) {
+  spawn_ranks(2, [](int rank, int size) {
+    if (rank == 0) {
+      const dist::Rejoining alone;
+      dist::new_group();
+    }
+    dist::regroup(1, RankSet::all(size));
+    EXPECT_FALSE(dist::needs_regroup());
   });
 }
 

@@ -115,6 +115,8 @@ auto sum = [](const dist::Group& group) {
 };
 auto loss = [] { auto t = torch::ones({1}); dist::all_reduce(t); return t; }();
 int calls = 0;
+auto left_out = [] { auto group = dist::new_group({0, 1}); dist::barrier(); return group; }();
+auto behind = dist::new_group({1, 3});
 // %% needs it
 auto twice = loss * 2;
 double thrice() { return loss.item<double>() * 3; }
@@ -129,7 +131,7 @@ if (rank == 1) ::raise(SIGKILL);
 // %% back
 %restart
 // %% groups again
-std::printf("sums %g %g\\n", sum(pair), sum(others)); std::cout << std::flush;
+std::printf("sums %g %g %g\\n", sum(pair), sum(others), sum(behind)); std::cout << std::flush;
 // %% default group
 dist::barrier();
 std::cout << "calls " << calls << std::endl;
@@ -142,7 +144,7 @@ if (rank == 1) ::raise(SIGKILL);
 // %% back again
 %restart 1
 // %% groups once more
-std::printf("again %g %g\\n", sum(pair), sum(others)); std::cout << std::flush;
+std::printf("again %g %g %g\\n", sum(pair), sum(others), sum(behind)); std::cout << std::flush;
 """
 
 
@@ -161,11 +163,12 @@ def test_groups_and_names_are_back():
     run.finish()
     said = texts(run)
     for begin in ("sums", "again"):
-        check(lines_by_rank(run, begin) == {0: [f"{begin} 1 5"], 1: [f"{begin} 5 2"], 2: [f"{begin} 5 3"], 3: [f"{begin} 4 5"]},
+        check(lines_by_rank(run, begin) == {0: [f"{begin} 1 5 1"], 1: [f"{begin} 5 2 6"], 2: [f"{begin} 5 3 3"], 3: [f"{begin} 4 5 6"]},
               f"{lines_by_rank(run, begin)} {run.events}")
     check(lines_by_rank(run, "calls") == {rank: ["calls 1"] for rank in range(4)}, f"{run.events}")
     check(lines_by_rank(run, "seen once") == {rank: ["seen once"] for rank in range(4)}, "what ran again is not shown again")
     check("cell 1, line 9: it met other ranks" in said, said)
+    check("cell 1, line 11: it met other ranks" in said, "the group behind it has its number all the same: " + said)
     check("cell 2, line 1: it needs loss of cell 1" in said, said)
     check("cell 3, line 1: it had not ended there" in said, said)
     check("ran without it: cell 5" in said, said)
