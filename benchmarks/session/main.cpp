@@ -1,5 +1,6 @@
-// lockstep-bench-session MEASUREMENT --ranks N --cells K: what a cell costs between its text and its end, on a session of this
-// process. Text is never seen before (unless the measurement is about that), and submitted when the cell before has ended.
+// lockstep-bench-session MEASUREMENT --ranks N --cells K: what a cell costs between its text and its end, on a session of
+// this process. Text is never seen before (unless the measurement is about that), and submitted when the cell before has
+// ended. `trivial` also measures what a journal in the folder of temporary files adds.
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -172,7 +173,8 @@ void measure_output(Bench& bench) {
     report("output.memory." + role, bench.ranks, "MB", {memory.resident_mb - before.at(role).resident_mb});
 }
 
-/// What it costs that loops can be interrupted: an empty loop with the poll, and in a `noexcept` function, which has none.
+/// What it costs that loops can be interrupted: an empty loop with the poll, and in a `noexcept` function, which has
+/// none.
 void measure_poll(Bench& bench) {
   const std::string loop = " { for (long i = 0; i < n; ++i) asm volatile(\"\" : : \"r\"(i)); }\n";
   const std::string time =
