@@ -3,9 +3,11 @@
 
     benchmarks/ddp/compare.py --program build/release/bin/lockstep-bench-ddp --python VENV/bin/python [--ranks 1,2,4]
                               [--models many,mlp,conv,transformer] [--rounds 3] [--steps 40] [--out results.jsonl]
+                              [--device cuda:0]
 
 Without --python only Lockstep is measured. Every round's JSON lines go to --out; the table at the end has medians over rounds, and the
 ratio is the median of the rounds' own ratios, because what disturbs a round disturbs both sides of it.
+With --device the model is on that GPU, and NCCL reduces the gradients; it takes each rank for a host of its own.
 """
 import argparse
 import json
@@ -19,11 +21,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def run(command, ranks, extra):
-    environment = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+    environment = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
     with tempfile.TemporaryDirectory() as folder:
         processes = [subprocess.Popen([*command, "--rank", str(rank), "--ranks", str(ranks), "--init",
                                        f"file://{folder}/store", "--pin", *extra],
-                                      stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, text=True, env=environment)
+                                      stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, text=True,
+                                      env={**environment, "NCCL_HOSTID": str(rank)})
                      for rank in range(ranks)]
         try:
             out, _ = processes[0].communicate(timeout=600)
@@ -48,6 +51,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--out")
     a = parser.parse_args()
     sides = {"lockstep": [a.program]}
@@ -60,7 +64,7 @@ def main():
             for _ in range(a.rounds):
                 for side, command in sides.items():
                     variants = [v for v in a.variants.split(",") if side == "lockstep" or v not in ("reducer", "noop")]
-                    extra = ["--model", model, "--steps", str(a.steps), "--variants", ",".join(variants)]
+                    extra = ["--model", model, "--steps", str(a.steps), "--variants", ",".join(variants), "--device", a.device]
                     if a.batch:
                         extra += ["--batch", str(a.batch)]
                     result = run(command, ranks, extra)

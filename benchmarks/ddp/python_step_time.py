@@ -103,6 +103,11 @@ def data_of(model, batch):
 MODELS = {"many": Many, "mlp": mlp, "conv": Conv, "transformer": Transformer}
 
 
+def wait_for_device(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def resident_bytes():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * 4096
@@ -111,7 +116,7 @@ def resident_bytes():
 class Runner:
     def __init__(self, variant, a):
         torch.manual_seed(0)
-        self.module = MODELS[a.model]()
+        self.module = MODELS[a.model]().to(a.device)
         self.net = self.module
         if variant != "local":
             options = {"gradient_as_bucket_view": variant == "view"}
@@ -132,13 +137,16 @@ class Runner:
                 self.net.require_backward_grad_sync = self.always or micro + 1 == self.micro_steps
             start = time.perf_counter()
             loss = F.cross_entropy(self.net(x), y)
+            wait_for_device(x.device)
             middle = time.perf_counter()
             loss.backward()
+            wait_for_device(x.device)
             end = time.perf_counter()
             forward += middle - start
             backward += end - middle
         update = time.perf_counter()
         self.optimizer.step()
+        wait_for_device(x.device)
         if keep:
             now = time.perf_counter()
             self.update.append((now - update) * 1e3)
@@ -158,15 +166,18 @@ def main():
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--bucket-mb", type=float, default=0)
     parser.add_argument("--variants", default="local,ddp,view")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--pin", action="store_true")
     a = parser.parse_args()
     if a.pin:
         cpus = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cpus[a.rank % len(cpus)]})
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=a.init, rank=a.rank, world_size=a.ranks)
+    if a.device != "cpu":
+        torch.cuda.set_device(a.device)
+    dist.init_process_group("gloo" if a.device == "cpu" else "cpu:gloo,cuda:nccl", init_method=a.init, rank=a.rank, world_size=a.ranks)
     torch.manual_seed(100 + a.rank)
-    x, y = data_of(a.model, a.batch)
+    x, y = (each.to(a.device) for each in data_of(a.model, a.batch))
     runners, resident = {}, {}
     for name in a.variants.split(","):
         before = resident_bytes()
@@ -186,11 +197,12 @@ def main():
               "variants": {name: {"ms": median(r.total), "min_ms": min(r.total), "forward_ms": median(r.forward),
                                   "backward_ms": median(r.backward), "optimizer_ms": median(r.update)}
                            for name, r in runners.items()}}
-    flat, alone = torch.zeros(result["parameters"]), []
+    flat, alone = torch.zeros(result["parameters"], device=x.device), []
     for i in range(15):
         dist.barrier()
         start = time.perf_counter()
         dist.all_reduce(flat)
+        wait_for_device(x.device)
         if i > 4:
             alone.append((time.perf_counter() - start) * 1e3)
     result["reduction_alone_ms"] = median(alone)

@@ -1,7 +1,9 @@
 // Times training steps of one rank of a data-parallel run; compare.py starts the ranks and the Python side. Rank 0 prints a JSON line.
 //
 //   step_time --rank R --ranks N --init file:///path --model many|mlp|conv|transformer [--steps S] [--batch B] [--pin]
-//             [--variants local,ddp,…] [--bucket-mb M] [--check 0|1]
+//             [--variants local,ddp,…] [--bucket-mb M] [--check 0|1] [--device cuda:0]
+//
+// On a GPU the group is NCCL's, and a part of a step ends when the device has done it.
 //
 // Variants run in blocks that take turns, each on its own copy of the model:
 //   local        no reduction; all ranks at work at once
@@ -12,6 +14,7 @@
 //   accum        four micro-steps, three under no_sync; the time of one
 //   accum_sync   four micro-steps, each synchronised; the time of one
 // A step: zero_grad, forward, cross-entropy, backward, SGD with momentum.
+#include <dlfcn.h>
 #include <sched.h>
 
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -38,7 +41,7 @@ struct Arguments {
   int64_t batch = 0;
   double bucket_mb = 0;
   bool pin = false, check = true;
-  std::string init, model = "mlp", variants = "local,ddp,view";
+  std::string init, model = "mlp", variants = "local,ddp,view", device = "cpu";
 };
 
 struct Data {
@@ -54,6 +57,10 @@ int64_t resident_bytes() {
   int64_t total = 0, resident = 0;
   statm >> total >> resident;
   return resident * 4096;
+}
+
+void wait_for_device(const torch::Device& device) {
+  if (device.is_cuda()) torch::cuda::synchronize(device.index());
 }
 
 // One variant: its own replica, optimizer and times.
@@ -75,13 +82,16 @@ struct Runner {
       synchronise(always_synchronise || micro + 1 == micro_steps);
       const auto start = Clock::now();
       const auto loss = torch::nn::functional::cross_entropy(forward(data.x), data.y);
+      wait_for_device(data.x.device());
       forward_time += milliseconds_since(start);
       const auto middle = Clock::now();
       loss.backward();
+      wait_for_device(data.x.device());
       backward_time += milliseconds_since(middle);
     }
     const auto update = Clock::now();
     optimizer->step();
+    wait_for_device(data.x.device());
     if (!keep) return;
     optimizer_ms.push_back(milliseconds_since(update));
     total.push_back(milliseconds_since(begin) / micro_steps);
@@ -94,6 +104,7 @@ template <class M>
 Runner make_runner(const std::string& variant, const Arguments& arguments, const dist::Group& group) {
   torch::manual_seed(0);
   auto module = std::make_shared<M>();
+  module->to(torch::Device(arguments.device));
   Runner runner;
   runner.module = module;
   runner.optimizer =
@@ -142,7 +153,9 @@ double median(std::vector<double> values) {
 }
 
 template <class M>
-void measure(const Arguments& arguments, const Data& data) {
+void measure(const Arguments& arguments, const Data& on_cpu) {
+  const torch::Device device(arguments.device);
+  const Data data{on_cpu.x.to(device), on_cpu.y.to(device)};
   const auto group = dist::default_group();
   std::map<std::string, Runner> runners;
   std::vector<std::string> order;
@@ -175,12 +188,13 @@ void measure(const Arguments& arguments, const Data& data) {
                                 {"optimizer_ms", median(runner.optimizer_ms)}};
   }
   // What the reduction costs with nothing to hide behind: one flat all_reduce of all gradients.
-  const auto flat = torch::zeros({elements});
+  const auto flat = torch::zeros({elements}, device);
   std::vector<double> alone;
   for (int i = 0; i < 15; ++i) {
     dist::barrier();
     const auto start = Clock::now();
     dist::all_reduce(flat);
+    wait_for_device(device);
     if (i > 4) alone.push_back(milliseconds_since(start));
   }
   result["reduction_alone_ms"] = median(alone);
@@ -204,6 +218,7 @@ int main(int argc, char** argv) {
   app.add_option("--bucket-mb", arguments.bucket_mb);
   app.add_option("--variants", arguments.variants);
   app.add_option("--check", arguments.check);
+  app.add_option("--device", arguments.device);
   app.add_flag("--pin", arguments.pin);
   CLI11_PARSE(app, argc, argv);
 
@@ -219,8 +234,12 @@ int main(int argc, char** argv) {
     sched_setaffinity(0, sizeof mine, &mine);
   }
   torch::set_num_threads(1);
+  if (arguments.device != "cpu" && !::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL)) {
+    std::cerr << "--device " << arguments.device << ": " << ::dlerror() << '\n';
+    return 2;
+  }
   dist::InitOptions init;
-  init.backend = "gloo";
+  init.backend = arguments.device == "cpu" ? "gloo" : "cpu:gloo,cuda:nccl";
   init.init_method = arguments.init;
   init.rank = arguments.rank;
   init.world_size = arguments.ranks;

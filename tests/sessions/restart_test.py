@@ -15,13 +15,14 @@ struct Net : torch::nn::Module {
 };
 set_seed(7);
 auto net = std::make_shared<Net>();
+net->to(device);
 auto model = ddp::DistributedDataParallel(net, ddp::Options().bucket_cap_mb(0.001));
 OPTIMIZER
 // %% functions
 void train(int first, int last) {
   for (int step = first; step < last; ++step) {
     model.zero_grad();
-    const auto x = torch::sin(torch::arange(64.0).reshape({8, 8}) * (1 + step + 100 * rank));
+    const auto x = torch::sin(torch::arange(64.0, device).reshape({8, 8}) * (1 + step + 100 * rank));
     model(x).square().mean().backward();
     optimizer.step();
   }
@@ -30,7 +31,7 @@ double statistics() { return net->norm->running_mean.sum().item<double>() + net-
 double digest() {
   double sum = 0;
   int i = 0;
-  for (const auto& p : net->parameters()) sum += (p.to(torch::kDouble).flatten() * torch::sin(torch::arange(double(p.numel())) + ++i)).sum().item<double>();
+  for (const auto& p : net->parameters()) sum += (p.to(torch::kCPU, torch::kDouble).flatten() * torch::sin(torch::arange(double(p.numel())) + ++i)).sum().item<double>();
   return sum;
 }
 // %% first half
@@ -76,11 +77,12 @@ def status_of(run, title):
     return [e["status"] for e in run.of("cell") if e["title"] == title]
 
 
-def train_with_a_death(optimizer):
+def train_with_a_death(optimizer, *options):
+    """`options`: where the ranks run, for tests/cuda/device_sessions.py."""
     model = MODEL.replace("OPTIMIZER", optimizer)
-    undisturbed = session(model.replace("DEATH", ""), "-n", "4")
+    undisturbed = session(model.replace("DEATH", ""), "-n", "4", *options)
     undisturbed.finish()
-    restarted = session(model.replace("DEATH", DEATH), "-n", "4")
+    restarted = session(model.replace("DEATH", DEATH), "-n", "4", *options)
     everything = restarted.until(lambda e: e["event"] == "cell") and restarted.processes()
     restarted.finish()
     check(status_of(restarted, "second half") == ["ok"], f"{restarted.events}")

@@ -392,6 +392,11 @@ def make_steps(found, scratch):
     python_job("device.gloo.python_job", "device", USUAL_RANKS, "cuda:0", "gloo", skip=no_plugin)
     steps.append(Step("device.gpu_benchmark", "device", [os.path.join(HERE, "benchmarks", "gpu_benchmark"), "50"], 1800,
                       skip=no_plugin, kind="benchmark", goals=GPU_GOALS))
+    benchmarks = os.path.join(HERE, "benchmarks")
+    steps.append(Step("device.ddp_beside_python", "device",
+                      [found["python"] or "python3", os.path.join(benchmarks, "compare.py"), "--program",
+                       os.path.join(benchmarks, "lockstep-bench-ddp"), "--python", found["python"] or "python3",
+                       "--device", "cuda:0", "--ranks", "1,2"], 900, skip=no_plugin or found["no_python"]))
 
     # ---- On the CPU
     for path in programs("cpu_tests"):
