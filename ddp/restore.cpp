@@ -5,19 +5,19 @@
 
 #include <algorithm>
 #include <ostream>
-#include <sstream>
 #include <typeinfo>
 #include <unordered_map>
 
 #include "collectives/dist.h"
 #include "collectives/session_group.h"
-#include "ddp/state.h"
-#include "protocol/checksum.h"
+#include "ddp/saved_state.h"
 #include "protocol/error.h"
 
 namespace lockstep::ddp {
 namespace {
 
+using detail::device_of;
+using detail::SavedOptimizer;
 using nlohmann::json;
 
 json description_of(const torch::Tensor& tensor) {
@@ -58,77 +58,10 @@ bool is_common(const std::vector<json>& all, const char* kind, const std::string
   });
 }
 
-std::string message_of(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  return of_torch ? of_torch->what_without_backtrace() : error.what();
-}
-
-std::string bytes_of(torch::serialize::OutputArchive& archive) {
-  std::ostringstream stream;
-  archive.save_to(stream);
-  return std::move(stream).str();
-}
-
-/// The state and the options of an optimizer.
-struct SavedOptimizer {
-  std::string bytes;
-  uint64_t digest = 0;  // equal on ranks that have the same
-  std::string problem;  // why it can't be saved
-};
-
-SavedOptimizer save(const torch::optim::Optimizer& optimizer) {
-  SavedOptimizer saved;
-  try {
-    torch::serialize::OutputArchive archive;
-    optimizer.save(archive);
-    saved.bytes = bytes_of(archive);
-    std::istringstream stream(saved.bytes);
-    torch::serialize::InputArchive contents;
-    contents.load_from(stream);
-    if (contents.keys().empty()) saved.problem = "its class has no save()";
-    // The archive calls parameters by their address, so it is another one on each rank.
-    std::string all;
-    for (const auto& group : optimizer.param_groups()) {
-      torch::serialize::OutputArchive options;
-      group.options().serialize(options);
-      all += bytes_of(options);
-      for (const torch::Tensor& parameter : group.params()) {
-        const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
-        if (state == optimizer.state().end()) continue;
-        torch::serialize::OutputArchive of_parameter;
-        state->second->serialize(of_parameter);
-        all += bytes_of(of_parameter);
-      }
-    }
-    saved.digest = protocol::checksum(all);
-  } catch (const std::exception& error) {  // of a class of the user's
-    saved.problem = "it can't be saved: " + message_of(error);
-  }
-  return saved;
-}
-
-/// Where tensors of the optimizer are.
-torch::Device device_of(const torch::optim::Optimizer& optimizer) {
-  for (const auto& group : optimizer.param_groups())
-    if (!group.params().empty()) return group.params().front().device();
-  return torch::kCPU;
-}
-
-/// Returns what is wrong with the bytes; the optimizer has no state then.
-std::string load(torch::optim::Optimizer& optimizer, const torch::Tensor& bytes) {
-  try {
-    const torch::Tensor here = bytes.cpu();
-    std::istringstream stream(
-        std::string(reinterpret_cast<const char*>(here.data_ptr<uint8_t>()), static_cast<size_t>(here.numel())));
-    torch::serialize::InputArchive archive;
-    archive.load_from(stream, device_of(optimizer));
-    optimizer.state().clear();
-    optimizer.load(archive);
-    return "";
-  } catch (const std::exception& error) {
-    optimizer.state().clear();
-    return message_of(error);
-  }
+std::string load_tensor(torch::optim::Optimizer& optimizer, const torch::Tensor& bytes) {
+  const torch::Tensor here = bytes.cpu();
+  return detail::load(optimizer, std::string(reinterpret_cast<const char*>(here.data_ptr<uint8_t>()),
+                                             static_cast<size_t>(here.numel())));
 }
 
 std::vector<at::Generator> generators_of(const std::set<std::string>& devices) {
@@ -318,7 +251,7 @@ void Restoration::copy_optimizer(const std::string& name, const std::vector<json
     return;
   }
   const bool agrees = steps_the_same(optimizer, all[static_cast<size_t>(me)].at("optimizers").at(name), source);
-  const SavedOptimizer saved = report.to.contains(me) ? SavedOptimizer() : save(optimizer);
+  const SavedOptimizer saved = report.to.contains(me) ? SavedOptimizer() : detail::save(optimizer);
   const auto facts = dist::all_gather_object(
       json{{"agrees", agrees}, {"digest", saved.digest}, {"size", saved.bytes.size()}, {"problem", saved.problem}});
   RankSet same, shards;
@@ -344,7 +277,7 @@ void Restoration::copy_optimizer(const std::string& name, const std::vector<json
   if (me == from_) std::ranges::copy(saved.bytes, bytes.data_ptr<uint8_t>());
   bytes = bytes.to(device_of(optimizer));
   dist::broadcast(bytes, from_);
-  const auto problems = dist::all_gather_object(same.contains(me) ? load(optimizer, bytes) : std::string());
+  const auto problems = dist::all_gather_object(same.contains(me) ? load_tensor(optimizer, bytes) : std::string());
   for (const int rank : same)
     if (const std::string& problem = problems.at(static_cast<size_t>(rank)); !problem.empty()) {
       report.lost.push_back(fmt::format("{}: rank {} can't load it, and has no state: {}", name, rank, problem));
@@ -361,14 +294,9 @@ void Restoration::copy_buckets(const std::string& name, const std::vector<json>&
   }
   const DistributedModule& wrapper = wrappers_.at(name);
   std::vector<json> layout{json::object()};
-  if (dist::get_rank() == from_) {
-    json buckets = json::array();
-    for (const Bucket& bucket : wrapper.buckets()) buckets.push_back(bucket.parameter_indices);
-    layout[0] = {{"buckets", std::move(buckets)}, {"steps", wrapper.steps()}};
-  }
+  if (dist::get_rank() == from_) layout[0] = detail::layout_of(wrapper);
   dist::broadcast_object_list(layout, from_);
-  detail::state_of(wrapper)->take_over(layout[0].at("buckets").get<std::vector<std::vector<size_t>>>(),
-                                       layout[0].at("steps").get<int64_t>());
+  detail::take_over(wrapper, layout[0]);
 }
 
 void Restoration::copy_generators(const std::vector<json>& all, RestoreReport& report) {

@@ -10,17 +10,16 @@
 #pragma once
 #include <torch/torch.h>
 
-#include <concepts>
 #include <iosfwd>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "ddp/distributed_module.h"
+#include "ddp/trained_object.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::ddp {
@@ -34,40 +33,6 @@ struct RestoreReport {
 };
 std::ostream& operator<<(std::ostream& out, const RestoreReport& report);
 
-namespace detail {
-
-template <typename T>
-concept HoldsModule = requires(const T& holder) {
-  { *holder.module() } -> std::convertible_to<const torch::nn::Module&>;
-} || requires(const T& holder) {
-  { *holder.ptr() } -> std::convertible_to<const torch::nn::Module&>;
-};
-template <typename T>
-concept PointsToObject = requires(const T& pointer) {
-  { *pointer };
-  { static_cast<bool>(pointer) };
-  requires std::is_class_v<std::remove_cvref_t<decltype(*pointer)>>;
-};
-
-template <typename T>
-concept Schedules =
-    std::derived_from<T, torch::optim::LRScheduler> || std::derived_from<T, torch::optim::ReduceLROnPlateauScheduler>;
-
-/// Whether it has state that is restored, or named as lost.
-template <typename T>
-constexpr bool is_restorable() {
-  using Object = std::remove_cv_t<T>;
-  if constexpr (std::derived_from<Object, torch::nn::Module> || std::derived_from<Object, torch::optim::Optimizer> ||
-                std::derived_from<Object, DistributedModule> || HoldsModule<Object> || Schedules<Object>)
-    return true;
-  else if constexpr (PointsToObject<Object>)
-    return is_restorable<std::remove_cvref_t<decltype(*std::declval<const Object&>())>>();
-  else
-    return false;
-}
-
-}  // namespace detail
-
 /// Gathers what is to be copied. Ranks add the same objects under the same names; what some rank lacks is not copied, and
 /// named.
 class Restoration {
@@ -79,26 +44,18 @@ class Restoration {
   /// Adds a module, a wrapper, an optimizer or a pointer to one of these. Leaves out what is none.
   template <typename T>
   Restoration& add(const std::string& name, T&& object) {
-    using Object = std::remove_cvref_t<T>;
-    auto& accessible = const_cast<Object&>(object);
-    if constexpr (std::derived_from<Object, DistributedModule>) {
-      add_module(name, *object.module(), object.options().broadcast_buffers());
-      wrappers_.emplace(name, object);
-    } else if constexpr (std::derived_from<Object, torch::nn::Module>) {
-      add_module(name, accessible);
-    } else if constexpr (std::derived_from<Object, torch::optim::Optimizer>) {
-      optimizers_.emplace(name, &accessible);
-    } else if constexpr (detail::Schedules<Object>) {
-      left_.insert(name + ": a scheduler of learning rates has no state that can be read");
-    } else if constexpr (requires { *object.module(); } && detail::HoldsModule<Object>) {
-      add_module(name, *object.module());
-    } else if constexpr (detail::HoldsModule<Object>) {
-      bool is_empty = false;
-      if constexpr (requires { object.is_empty(); }) is_empty = object.is_empty();
-      if (!is_empty) add_module(name, *object.ptr());
-    } else if constexpr (detail::is_restorable<Object>()) {
-      if (object) add(name, *object);
-    }
+    struct {
+      Restoration& all;
+      const std::string& name;
+      void wrapper(DistributedModule& wrapper) {
+        all.add_module(name, *wrapper.module(), wrapper.options().broadcast_buffers());
+        all.wrappers_.emplace(name, wrapper);
+      }
+      void module(torch::nn::Module& module) { all.add_module(name, module); }
+      void optimizer(torch::optim::Optimizer& optimizer) { all.optimizers_.emplace(name, &optimizer); }
+      void schedule() { all.left_.insert(name + ": a scheduler of learning rates has no state that can be read"); }
+    } visitor{*this, name};
+    detail::visit_trained(object, visitor);
     return *this;
   }
 
@@ -139,13 +96,13 @@ class Restoration {
 /// was started in the place of a lost rank takes its generators, too, the first time. Collective over all ranks of the
 /// default group.
 template <typename Net>
-  requires(detail::is_restorable<Net>())
+  requires(detail::is_trained<Net>())
 RestoreReport restore(Net& net, int from = 0) {
   return Restoration(from).add("net", net).run();
 }
 /// Does the same with the state and the options of an optimizer.
 template <typename Net, typename Optimizer>
-  requires(detail::is_restorable<Net>() && detail::is_restorable<Optimizer>())
+  requires(detail::is_trained<Net>() && detail::is_trained<Optimizer>())
 RestoreReport restore(Net& net, Optimizer& optimizer, int from = 0) {
   return Restoration(from).add("net", net).add("optimizer", optimizer).run();
 }

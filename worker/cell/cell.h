@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "collectives/dist.h"
+#include "ddp/checkpoint.h"
 #include "lockstep/ddp.h"
 #include "lockstep/inspect.h"
 #include "protocol/cell_abi.h"
@@ -33,6 +34,7 @@ namespace inspect = lockstep::inspect;
 namespace __lockstep {
 using namespace lockstep::inspect;
 using lockstep::RankSet;
+using lockstep::ddp::Checkpoint;
 using lockstep::ddp::Restoration;
 /// %page: what this cell shows from here on is shown in full.
 void show_in_full() __asm__("lockstep_cell_show_in_full");

@@ -1,0 +1,366 @@
+#include "ddp/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <ostream>
+#include <random>
+
+#include "collectives/dist.h"
+#include "ddp/saved_state.h"
+#include "protocol/descriptor.h"
+#include "protocol/error.h"
+#include "protocol/rank_set.h"
+
+namespace lockstep::ddp {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr int kVersion = 1;  // of the form of the files
+
+torch::Tensor tensor_of(const std::string& bytes) {
+  torch::Tensor tensor = torch::empty({static_cast<int64_t>(bytes.size())}, torch::kUInt8);
+  std::ranges::copy(bytes, tensor.data_ptr<uint8_t>());
+  return tensor;
+}
+
+std::string bytes_of(const torch::Tensor& tensor) {
+  if (tensor.scalar_type() != torch::kUInt8) throw std::runtime_error("it holds no bytes");
+  const torch::Tensor here = tensor.contiguous();
+  return {reinterpret_cast<const char*>(here.data_ptr<uint8_t>()), static_cast<size_t>(here.numel())};
+}
+
+/// What is written of a tensor: without the rest of the storage that it is a view of.
+torch::Tensor without_surroundings(const torch::Tensor& tensor) {
+  const torch::Tensor detached = tensor.detach();
+  return tensor.storage().nbytes() > tensor.nbytes() ? detached.clone() : detached;
+}
+
+bool can_be_written(const torch::Tensor& tensor) {
+  return !tensor.defined() ||
+         (tensor.layout() == torch::kStrided && !tensor.is_meta() && !tensor.is_quantized() && tensor.has_storage());
+}
+
+bool has_same_form(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.defined() && b.defined() && a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type();
+}
+
+/// Whether each element has memory of its own, so that copy_() can write it.
+bool is_writable_in_place(const torch::Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
+
+std::vector<std::pair<std::string, torch::Tensor>> tensors_of(torch::nn::Module& module) {
+  std::vector<std::pair<std::string, torch::Tensor>> tensors;
+  for (const auto& each : module.named_parameters())
+    if (each.value().defined()) tensors.emplace_back(each.key(), each.value());
+  for (const auto& each : module.named_buffers())
+    if (each.value().defined()) tensors.emplace_back(each.key(), each.value());
+  return tensors;
+}
+
+std::map<std::string, at::Generator> generators() {
+  std::map<std::string, at::Generator> found{{"cpu", at::globalContext().defaultGenerator(torch::kCPU)}};
+  if (at::globalContext().hasCUDA() && at::detail::getCUDAHooks().hasPrimaryContext(0))
+    found.emplace("cuda", at::globalContext().defaultGenerator(torch::kCUDA));
+  return found;
+}
+
+std::string size_text(uint64_t bytes) {
+  return bytes < 1'000'000 ? fmt::format("{} KB", (bytes + 999) / 1000)
+                           : fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+/// Throws what ranks have met, by rank. The same on all ranks.
+void throw_problems(const std::string& what, const std::string& mine) {
+  const std::vector<std::string> all = dist::all_gather_object(mine);
+  std::map<std::string, RankSet> problems;
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty()) problems[all[rank]].insert(static_cast<int>(rank));
+  std::string text;
+  for (const auto& [problem, ranks] : problems) text += fmt::format("\n{}: {}", ranks.words(), problem);
+  if (!text.empty()) throw Error(what + text);
+}
+
+/// Takes what each rank has, by name, and returns it with the ranks where not all have the same.
+std::vector<std::string> gathered(const std::map<std::string, std::string>& mine) {
+  const auto all = dist::all_gather_object(mine);
+  std::map<std::string, std::map<std::string, RankSet>> by_name;
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    for (const auto& [name, why] : all[rank]) by_name[name][why].insert(static_cast<int>(rank));
+  std::vector<std::string> texts;
+  for (const auto& [name, reasons] : by_name)
+    for (const auto& [why, ranks] : reasons)
+      texts.push_back(ranks.size() == all.size() ? name + ": " + why
+                                                 : fmt::format("{} on {}: {}", name, ranks.words(), why));
+  return texts;
+}
+
+}  // namespace
+
+/// A checkpoint's file of one rank: tensors by number, each once, and for each name what it has of them.
+struct Checkpoint::File {
+  torch::serialize::OutputArchive out;
+  torch::serialize::InputArchive in;
+  json contents = json::object();
+  std::unordered_map<const void*, int64_t> numbers;  // of tensors that are written
+  std::vector<torch::Tensor> read;  // by number
+
+  /// Returns its number; -1 where it is not defined.
+  int64_t write(const torch::Tensor& tensor) {
+    if (!tensor.defined()) return -1;
+    const auto [found, is_new] = numbers.emplace(tensor.unsafeGetTensorImpl(), static_cast<int64_t>(numbers.size()));
+    if (is_new) out.write("tensor" + std::to_string(found->second), without_surroundings(tensor));
+    return found->second;
+  }
+  int64_t write(const std::string& bytes) {
+    const auto number = static_cast<int64_t>(numbers.size());
+    numbers.emplace(reinterpret_cast<const void*>(~number), number);  // no tensor is there
+    out.write("tensor" + std::to_string(number), tensor_of(bytes));
+    return number;
+  }
+  torch::Tensor tensor(const json& number) const {
+    return number == -1 ? torch::Tensor() : read.at(number.get<size_t>());
+  }
+
+  /// Returns why the file could not be written, or nothing.
+  std::string save(const std::string& path) {
+    contents["tensors"] = numbers.size();
+    out.write("contents", tensor_of(contents.dump()));
+    const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    int problem = file ? 0 : errno;
+    if (file) {
+      try {
+        out.save_to([&](const void* bytes, size_t size) {
+          if (problem == 0 && !write_all(file.get(), {static_cast<const char*>(bytes), size})) problem = errno;
+          return size;  // LibTorch would throw in a destructor
+        });
+      } catch (const std::exception& error) {
+        return "it can't be written: " + detail::message_of(error);
+      }
+      if (problem == 0 && ::fsync(file.get()) != 0 && errno != EINVAL) problem = errno;
+    }
+    return problem == 0 ? "" : path + ": " + std::strerror(problem);
+  }
+  /// Throws what LibTorch and the parser throw.
+  void load(const std::string& path) {
+    in.load_from(path, torch::kCPU);
+    torch::Tensor bytes;
+    in.read("contents", bytes, /*is_buffer=*/true);
+    contents = json::parse(bytes_of(bytes));
+    const auto count = contents.at("tensors").get<size_t>();
+    for (size_t number = 0; number < count; ++number) {
+      torch::Tensor tensor;
+      in.read("tensor" + std::to_string(number), tensor, /*is_buffer=*/true);
+      read.push_back(std::move(tensor));
+    }
+  }
+};
+
+std::ostream& operator<<(std::ostream& out, const CheckpointReport& report) {
+  out << report.done;
+  if (!report.names.empty()) out << "\n  " << fmt::format("{}", fmt::join(report.names, ", "));
+  for (const std::string& each : report.left_out) out << "\n  left out: " << each;
+  return out;
+}
+
+std::string Checkpoint::path() const { return fmt::format("{}/rank{}.pt", folder_, dist::get_rank()); }
+
+std::string Checkpoint::write(const Entry& entry, File& file) {
+  json described = {{"type", c10::demangle(entry.type->name())}};
+  constexpr const char* kForm = "only dense tensors are written";
+  if (entry.tensor) {
+    if (!can_be_written(*entry.tensor)) return kForm;
+    described["requires_grad"] = entry.tensor->defined() && entry.tensor->requires_grad();
+    described["tensor"] = file.write(*entry.tensor);
+  } else if (entry.tensors) {
+    if (!std::ranges::all_of(*entry.tensors, can_be_written)) return kForm;
+    described["list"] = json::array();
+    for (const torch::Tensor& each : *entry.tensors) described["list"].push_back(file.write(each));
+  } else if (entry.module) {
+    const auto tensors = tensors_of(*entry.module);
+    if (!std::ranges::all_of(tensors, [](const auto& each) { return can_be_written(each.second); })) return kForm;
+    described["module"] = json::object();
+    for (const auto& [key, tensor] : tensors) described["module"][key] = file.write(tensor);
+    described["is_training"] = entry.module->is_training();
+    if (entry.wrapper) described["layout"] = detail::layout_of(*entry.wrapper);
+  } else if (entry.optimizer) {
+    const detail::SavedOptimizer saved = detail::save(*entry.optimizer);
+    if (!saved.problem.empty()) return saved.problem;
+    described["optimizer"] = file.write(saved.bytes);
+    for (const auto& group : entry.optimizer->param_groups()) described["groups"].push_back(group.params().size());
+  } else if (entry.assign) {
+    const std::vector<uint8_t> bytes = json::to_cbor(entry.value);  // which has NaN and infinity
+    described["value"] = file.write(std::string(bytes.begin(), bytes.end()));
+  } else {
+    return "its type, " + described["type"].get<std::string>() + ", can't be written, or it is empty";
+  }
+  file.contents["names"][entry.name] = std::move(described);
+  return "";
+}
+
+CheckpointReport Checkpoint::write() {
+  File file;
+  file.contents = {{"version", kVersion}, {"ranks", dist::get_world_size()}, {"names", json::object()}};
+  file.contents["id"] = dist::all_gather_object(std::random_device()()).front();
+  for (const Entry& entry : entries_)
+    if (entry.wrapper) entry.wrapper->restore_full_precision();
+  std::map<std::string, std::string> left;
+  CheckpointReport report;
+  std::string problem;
+  const std::string path = this->path(), made = path + ".new";
+  try {
+    for (const Entry& entry : entries_)
+      if (std::string why = write(entry, file); !why.empty()) left[entry.name] = std::move(why);
+    for (const auto& [device, generator] : generators())
+      file.contents["generators"][device] = file.write(generator.get_state());
+    for (const auto& [name, described] : file.contents["names"].items()) report.names.push_back(name);
+    std::error_code error;
+    fs::create_directories(folder_, error);
+    problem = error ? folder_ + ": " + error.message() : file.save(made);
+  } catch (const std::exception& error) {
+    problem = detail::message_of(error);
+  }
+  const auto remove = [&] { ::unlink(made.c_str()); };
+  try {
+    throw_problems("the checkpoint could not be written, and files that were there are unchanged:", problem);
+  } catch (...) {
+    remove();
+    throw;
+  }
+  const std::string renamed = std::rename(made.c_str(), path.c_str()) == 0 ? "" : path + ": " + std::strerror(errno);
+  if (!renamed.empty()) remove();
+  throw_problems("the checkpoint could not be written:", renamed);
+  std::error_code error;
+  uint64_t bytes = 0;
+  for (const uint64_t each : dist::all_gather_object<uint64_t>(fs::file_size(path, error))) bytes += each;
+  report.left_out = gathered(left);
+  report.names.emplace_back("generators");
+  report.done = fmt::format("written to {}: {} file{}, {}", folder_, dist::get_world_size(),
+                            dist::get_world_size() == 1 ? "" : "s", size_text(bytes));
+  return report;
+}
+
+std::string Checkpoint::read(Entry& entry, File& file) {
+  const json& described = file.contents["names"][entry.name];
+  const std::string type = c10::demangle(entry.type->name());
+  if (const std::string written = described.at("type"); written != type)
+    return fmt::format("its type was {}, and is {}", written, type);
+  if (entry.tensor) {
+    const torch::Tensor saved = file.tensor(described.at("tensor"));
+    torch::Tensor& mine = *entry.tensor;
+    if (has_same_form(mine, saved) && is_writable_in_place(mine))
+      mine.detach().copy_(saved);  // so that others who hold the tensor see it, too
+    else if (saved.defined())
+      mine = saved.to(mine.defined() ? mine.device() : torch::Device(torch::kCPU))
+                 .set_requires_grad(described.at("requires_grad").get<bool>());
+    else
+      mine = saved;
+  } else if (entry.tensors) {
+    const json& numbers = described.at("list");
+    entry.tensors->resize(numbers.size());
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      torch::Tensor& mine = (*entry.tensors)[i];
+      const torch::Tensor saved = file.tensor(numbers[i]);
+      if (has_same_form(mine, saved) && is_writable_in_place(mine))
+        mine.detach().copy_(saved);
+      else
+        mine = saved.defined() && mine.defined() ? saved.to(mine.device()) : saved;
+    }
+  } else if (entry.module) {
+    const json& numbers = described.at("module");
+    const auto tensors = tensors_of(*entry.module);
+    for (const auto& [key, mine] : tensors)
+      if (!numbers.contains(key) || !has_same_form(mine, file.tensor(numbers[key])))
+        return key + " was not there, or had another shape or type";
+    if (numbers.size() != tensors.size()) return "it had more parameters or buffers";
+    for (const auto& [key, mine] : tensors) mine.detach().copy_(file.tensor(numbers[key]));
+    entry.module->train(described.at("is_training").get<bool>());
+    if (entry.wrapper) detail::take_over(*entry.wrapper, described.at("layout"));
+  } else if (entry.optimizer) {
+    json groups;
+    for (const auto& group : entry.optimizer->param_groups()) groups.push_back(group.params().size());
+    if (groups != described.value("groups", json())) return "it stepped other parameters";
+    return detail::load(*entry.optimizer, bytes_of(file.tensor(described.at("optimizer"))));
+  } else if (entry.assign) {
+    entry.assign(json::from_cbor(bytes_of(file.tensor(described.at("value")))));
+  } else {
+    return "it is empty";
+  }
+  return "";
+}
+
+CheckpointReport Checkpoint::read() {
+  File file;
+  std::string problem;
+  const std::string path = this->path();
+  try {
+    std::error_code error;
+    if (!fs::exists(path, error)) {
+      problem = "there is no " + path;
+    } else {
+      file.load(path);
+      const auto ranks = file.contents.at("ranks").get<int>();
+      if (const int version = file.contents.at("version"); version != kVersion)
+        problem = fmt::format("{} is of another version of Lockstep (its form is {}, and {} is read)", path, version,
+                              kVersion);
+      else if (ranks != dist::get_world_size())
+        problem = fmt::format("it is of {} rank{}, and the session has {}", ranks, ranks == 1 ? "" : "s",
+                              dist::get_world_size());
+      else if (!file.contents.at("names").is_object() || !file.contents.at("generators").is_object() ||
+               !file.contents.at("id").is_number_unsigned())
+        problem = path + " is no checkpoint of a session";
+    }
+  } catch (const std::exception& error) {
+    problem = path + " is no checkpoint of a session, or is damaged: " + detail::message_of(error);
+  }
+  const std::string what = "nothing was restored from " + folder_ + ":";
+  throw_problems(what, problem);
+  const auto ids = dist::all_gather_object(file.contents.at("id").get<uint32_t>());
+  if (std::ranges::adjacent_find(ids, std::not_equal_to()) != ids.end())
+    throw Error(what + " its files are of different checkpoints: one was interrupted while it replaced another");
+
+  const torch::NoGradGuard no_grad;
+  std::map<std::string, std::string> left;
+  std::set<std::string> names, defined;
+  for (Entry& entry : entries_) {
+    defined.insert(entry.name);
+    if (!file.contents["names"].contains(entry.name)) {
+      left[entry.name] = "it is not in the checkpoint";
+      continue;
+    }
+    try {
+      if (entry.wrapper) entry.wrapper->restore_full_precision();
+      if (std::string why = read(entry, file); !why.empty()) left[entry.name] = std::move(why);
+    } catch (const std::exception& error) {
+      left[entry.name] = detail::message_of(error);
+    }
+    if (!left.contains(entry.name)) names.insert(entry.name);
+  }
+  for (const auto& [name, described] : file.contents["names"].items())
+    if (!defined.contains(name)) left[name] = "no variable has the name";
+  auto here = generators();
+  for (const auto& [device, number] : file.contents["generators"].items()) {
+    try {
+      if (here.contains(device)) here.at(device).set_state(file.tensor(number));
+      names.insert("generators");
+    } catch (const std::exception& error) {
+      left["generators"] = detail::message_of(error);
+    }
+  }
+  CheckpointReport report;
+  report.done = "restored from " + folder_;
+  report.left_out = gathered(left);
+  const auto names_of_all = dist::all_gather_object(names);
+  for (const std::string& name : names)
+    if (std::ranges::all_of(names_of_all, [&](const auto& each) { return each.contains(name); }))
+      report.names.push_back(name);
+  return report;
+}
+
+}  // namespace lockstep::ddp

@@ -1,0 +1,35 @@
+// The state of optimizers and wrappers as bytes, as they go to another rank or into a file.
+#pragma once
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "ddp/distributed_module.h"
+
+namespace lockstep::ddp::detail {
+
+/// The state and the options of an optimizer.
+struct SavedOptimizer {
+  std::string bytes;
+  uint64_t digest = 0;  // equal on ranks that have the same
+  std::string problem;  // why it can't be saved
+};
+SavedOptimizer save(const torch::optim::Optimizer& optimizer);
+
+/// Returns what is wrong with the bytes; the optimizer has no state then.
+std::string load(torch::optim::Optimizer& optimizer, const std::string& bytes);
+
+/// Where tensors of the optimizer are.
+torch::Device device_of(const torch::optim::Optimizer& optimizer);
+
+/// The layout of the buckets, on which the order of sums depends, and the number of steps.
+nlohmann::json layout_of(const DistributedModule& wrapper);
+/// Local. Throws nlohmann::json::exception for what layout_of() does not write.
+void take_over(const DistributedModule& wrapper, const nlohmann::json& layout);
+
+/// The text of an exception, without LibTorch's stack.
+std::string message_of(const std::exception& error);
+
+}  // namespace lockstep::ddp::detail

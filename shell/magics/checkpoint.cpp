@@ -1,0 +1,81 @@
+// %checkpoint writes what the names of the session hold into files, %restore reads it back.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "protocol/error.h"
+#include "shell/magics/inspectors/inspector_magic.h"
+#include "shell/session/session_core.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The folder is the ranks', so it is not looked for here: `~` is all that is replaced.
+std::string folder_of(MagicCall& call) {
+  const std::string& word = call.given.words().front();
+  const char* home = std::getenv("HOME");
+  fs::path path = word;
+  if (home && (word == "~" || word.starts_with("~/"))) path = fs::path(home) / word.substr(word.size() > 1 ? 2 : 1);
+  const fs::path now = call.session.directory().empty() ? fs::current_path() : fs::path(call.session.directory());
+  path = (now / path).lexically_normal();
+  return path.has_filename() ? path.string() : path.parent_path().string();
+}
+
+/// Variables that all of `ranks` have. Closures are code, which cells make again.
+std::vector<std::string> variables(SessionCore& session, const RankSet& ranks) {
+  std::vector<std::string> found, absent;
+  const auto response = session.ask(protocol::ListNames{});
+  if (const auto* names = std::get_if<protocol::Names>(&response))
+    for (const protocol::Name& name : names->names)
+      if (name.kind == "variable" && name.type.find("(lambda") == std::string::npos)
+        ((ranks - name.ranks).empty() ? found : absent).push_back(name.name);
+  if (!absent.empty())
+    session.message(fmt::format("left out, since not all ranks have {}: {}", absent.size() == 1 ? "it" : "them",
+                                fmt::join(absent, ", ")));
+  return found;
+}
+
+CellOutcome run(MagicCall& call, const std::string& magic, const std::string& method) {
+  SessionCore& session = call.session;
+  if (session.language() == Language::python)
+    throw UsageError("%" + magic + " is for sessions in C++: in Python torch.save and torch.load do that");
+  const std::string folder = folder_of(call);
+  CellSettings settings = inspector_settings(call);
+  session.check_alive(RankSet::all(session.world_size()));
+  std::string code = "__lockstep::Checkpoint(" + quoted(folder) + ")";
+  for (const std::string& name : variables(session, *settings.ranks))
+    code += ".add(" + quoted(name) + ", " + name + ")";
+  return run_inspector(call, code + "." + method + "()", settings, /*shows=*/true);
+}
+
+CellOutcome checkpoint(MagicCall& call) { return run(call, "checkpoint", "write"); }
+CellOutcome restore(MagicCall& call) { return run(call, "restore", "read"); }
+
+const RegisterMagic kCheckpoint(
+    {.name = "checkpoint",
+     .summary = "writes what the names of the session hold into files, one a rank",
+     .help =
+         "The files are rank0.pt, rank1.pt, … in FOLDER, on the machine of each rank. Written are tensors, modules, "
+         "wrappers,\noptimizers, numbers, strings and containers of them, and the generators; the rest is listed. "
+         "Files of an older\ncheckpoint are replaced when all ranks have written theirs.",
+     .takes = {"FOLDER"},
+     .line = checkpoint,
+     .in_sessions = true});
+
+const RegisterMagic kRestore(
+    {.name = "restore",
+     .summary = "reads what %checkpoint has written back into the names that hold it",
+     .help =
+         "The names have to be defined: run the cells that define them first (lockstep run --journal ID does in a "
+         "new session).\nWhat does not fit, or is not there, keeps what it has and is listed. As many ranks as when "
+         "it was written.",
+     .takes = {"FOLDER"},
+     .line = restore,
+     .in_sessions = true});
+
+}  // namespace
+}  // namespace lockstep::shell
