@@ -2,13 +2,13 @@
 
 #include <ATen/record_function.h>
 
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <sstream>
 
 #include "inspectors/exchange/shown.h"
+#include "protocol/number_text.h"
 #include "protocol/utf8.h"
 #include "worker/cell/show_text.h"
 #include "worker/cell/values.h"

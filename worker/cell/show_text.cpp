@@ -1,7 +1,6 @@
 #include "worker/cell/show_text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 
@@ -61,18 +60,6 @@ std::string utf8(const void* units, size_t count, size_t bytes_each) {
     append_utf8(text, code);
   }
   return text;
-}
-
-std::string shortest(double value, int digits) {
-  char text[64];
-  const auto end = digits <= 9 ? std::to_chars(text, text + sizeof text, static_cast<float>(value)).ptr
-                               : std::to_chars(text, text + sizeof text, value).ptr;
-  return {text, end};
-}
-
-std::string shortest(long double value) {
-  char text[64];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
 std::string decimal(unsigned __int128 value, bool is_negative) {

@@ -22,9 +22,6 @@ std::string escaped(std::string_view value, char quote);
 /// Text in UTF-8, UTF-16 or UTF-32, by the size of its units; what is no character becomes U+FFFD.
 std::string utf8(const void* units, size_t count, size_t bytes_each);
 
-/// Returns the shortest text that reads back as the same number; as a float where `digits` are those of one.
-std::string shortest(double value, int digits = 17);
-std::string shortest(long double value);
 std::string decimal(unsigned __int128 value, bool is_negative);
 
 /// Makes a, b(1, 2) and c of "... [V = <a, b(1, 2), c>]"; a text without brackets is a list by itself.
