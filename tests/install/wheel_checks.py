@@ -226,6 +226,8 @@ def check_all(folder):
     check_hang()
     check_attach(folder)
     check("a session of Python ranks", ["lockstep", "run", "session.py", "-n", "2"], 0, "6.0", "only on 1")
+    check("the same where the environment is not active", [BIN / "lockstep", "run", "session.py", "-n", "2"], 0, "6.0",
+          PATH=os.defpath)
     # The relays connect by tcp, with ZeroMQ's encryption.
     check("a session whose ranks torchrun starts",
           ["lockstep", "run", "session.py", "--launch", " ".join(torchrun("--no-python"))], 0, "6.0", "only on 1")
