@@ -84,6 +84,16 @@ finally:
     manager.shutdown_kernel()
 """
 
+# The session of `%load_ext lockstep`, by a package that is not where torch is: an environment may have torch of another one.
+APART = """
+from lockstep.ipython._kernel import Kernel
+kernel = Kernel(["--python", "-n", "2"])
+try:
+    kernel.execute("dist.get_world_size() * 21", lambda kind, content: print(kind, content))
+finally:
+    kernel.close()
+"""
+
 # What LibTorch throws in a call of Lockstep's: a tensor without storage can't be read.
 META = """
 import torch, lockstep
@@ -232,6 +242,10 @@ def check_all(folder):
     check("a session whose ranks torchrun starts",
           ["lockstep", "run", "session.py", "--launch", " ".join(torchrun("--no-python"))], 0, "6.0", "only on 1")
     check_kernel()
+    for package in ("lockstep", "lockstep_autoload"):
+        shutil.copytree(PACKAGE.parent / package, folder / "apart" / package)
+    check("a session of IPython, where torch is another environment's", [sys.executable, "-c", APART], 0, "42",
+          PYTHONPATH=str(folder / "apart"))
 
 
 def main():

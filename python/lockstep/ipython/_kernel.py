@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import importlib.util
 import json
 import os
 import pathlib
@@ -41,6 +42,16 @@ def find_program() -> str:
     return found
 
 
+def environment_of(program: str) -> dict[str, str]:
+    """For the program: this interpreter, and its torch. The program of a wheel looks beside the package, where torch is not if
+    the environment has packages of another one."""
+    environment = {**os.environ, "JPY_PARENT_PID": str(os.getpid()), "LOCKSTEP_PYTHON": sys.executable}
+    torch = importlib.util.find_spec("torch")
+    if torch and torch.origin and pathlib.Path(program).parent == _library.FOLDER / "bin":
+        environment.setdefault("LOCKSTEP_LIBTORCH", os.path.dirname(torch.origin))
+    return environment
+
+
 class Kernel:
     """One session. `options`: those of `lockstep --python`."""
 
@@ -60,7 +71,7 @@ class Kernel:
         self._process = subprocess.Popen(
             [self._program, "kernel", "run", "-f", str(connection_file), *options], stdin=subprocess.DEVNULL,
             stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True,
-            env={**os.environ, "JPY_PARENT_PID": str(os.getpid()), "LOCKSTEP_PYTHON": sys.executable})
+            env=environment_of(self._program))
         try:
             self._channels = {name: self._connect(f"{path}-{ports[name]}", kind) for name, kind in _CHANNELS.items()}
         except BaseException:
