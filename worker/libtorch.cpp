@@ -1,6 +1,7 @@
 #include "worker/libtorch.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/ones.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/headeronly/version.h>
 
@@ -21,6 +22,12 @@ std::string libtorch_built_with() {
 }
 
 void set_libtorch_threads(int threads) { at::set_num_threads(threads); }
+
+void warm_up_libtorch() {
+  // A copy of this process would wait for the threads of OpenMP and MKL, which it does not have.
+  at::set_num_threads(1);
+  at::ones({8, 8}).matmul(at::ones({8, 8})).sum().item();
+}
 
 void barrier() { dist::barrier(); }
 

@@ -1,6 +1,7 @@
 // lockstep-worker is one rank of a session, or with --store the process that holds the session's store. `lockstep`
 // starts both, and tells them all they need by their environment (worker/process/configuration.h, worker/store.h). With
-// --verify it compares saved replicas (worker/verify_saved.h).
+// --verify it compares saved replicas (worker/verify_saved.h), with --ranks it starts ranks as copies of itself
+// (worker/rank_copies.h).
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -15,6 +16,7 @@
 #include "protocol/slurm_signals.h"
 #include "protocol/version.h"
 #include "worker/cell/cell_objects.h"
+#include "worker/cell/rank_names.h"
 #include "worker/host.h"
 #include "worker/interpose/crash.h"
 #include "worker/interpose/exits.h"
@@ -25,6 +27,7 @@
 #include "worker/process/outbox.h"
 #include "worker/process/output_pipes.h"
 #include "worker/process/stack.h"
+#include "worker/rank_copies.h"
 #include "worker/run_queue.h"
 #include "worker/run_thread.h"
 #include "worker/standard_input.h"
@@ -51,6 +54,7 @@ int run_rank() {
     for (const auto& problem : settings.problems) std::fprintf(stderr, "lockstep-worker: %s\n", problem.c_str());
     return 3;
   }
+  name_rank(settings);
   ::unsetenv("LOCKSTEP_IDENTITY");  // it is this process's, not that of programs that cells start
   // All of this lives as long as the process: other threads use it to the last moment.
   const int event_fd = make_event().release();
@@ -93,9 +97,10 @@ int main(int argc, char** argv) {
   restore_library_path();
   const std::string_view option = argc > 1 ? argv[1] : "";
   const bool verifies = option == "--verify" && argc == 3;
-  if (!verifies && (argc > 2 || (!option.empty() && option != "--store" && option != "--version"))) {
+  const bool copies = option == "--ranks" && argc == 3;
+  if (!verifies && !copies && (argc > 2 || (!option.empty() && option != "--store" && option != "--version"))) {
     std::fprintf(stderr,
-                 "usage: lockstep-worker [--store | --verify FD | --version]\n"
+                 "usage: lockstep-worker [--store | --ranks FD | --verify FD | --version]\n"
                  "One rank of a session. `lockstep` starts it; everything else comes by LOCKSTEP_* variables.\n");
     return 2;
   }
@@ -111,6 +116,10 @@ int main(int argc, char** argv) {
   }
   // Who started this process owns it: it does not outlive its owner, however that ends.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (copies) {
+    warm_up_libtorch();
+    if (!copy_for_orders(argv)) ::syscall(SYS_exit_group, 0);
+  }
   if (verifies) {
     const int code = verify_saved(std::atoi(argv[2]));
     std::fflush(nullptr);

@@ -89,8 +89,9 @@ class Lockstep:
                 program = Path(os.readlink(proc / "exe"))
                 if program.parent != self.bin or f"XDG_RUNTIME_DIR={self.runtime.name}".encode() not in (proc / "environ").read_bytes():
                     continue
-                is_store = b"--store" in (proc / "cmdline").read_bytes()
-                role = {"lockstep-worker": "store" if is_store else "worker", "lockstep-compiler": "compiler"}.get(program.name)
+                arguments = (proc / "cmdline").read_bytes()
+                worker = "store" if b"--store" in arguments else "starter" if b"--ranks" in arguments else "worker"
+                role = {"lockstep-worker": worker, "lockstep-compiler": "compiler"}.get(program.name)
                 if role:
                     found.setdefault(role, []).append(memory_of(proc.name))
             except (OSError, ProcessLookupError):

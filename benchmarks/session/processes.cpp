@@ -22,7 +22,8 @@ std::string role_of(int64_t pid, const fs::path& folder) {
   if (program.filename() != "lockstep-worker") return "";
   std::ifstream file(proc / "cmdline");
   const std::string arguments(std::istreambuf_iterator<char>(file), {});
-  return arguments.find("--store") == std::string::npos ? "worker" : "store";
+  const auto has = [&](const char* option) { return arguments.find(option) != std::string::npos; };
+  return has("--store") ? "store" : has("--ranks") ? "starter" : "worker";
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ struct Memory {
 Memory memory_of(int64_t pid);
 
 /// Programs that were started from the folder of this program, in a session of this user, by role: "shell" (this
-/// process), "compiler", "store", "worker". Of a role with several processes the largest, by resident memory.
+/// process), "compiler", "store", "starter" (which ranks are copies of), "worker". Of a role with several processes the
+/// largest, by resident memory.
 std::map<std::string, Memory> memory_by_role();
 
 }  // namespace lockstep::benchmark

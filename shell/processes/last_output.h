@@ -31,6 +31,7 @@ class LastOutput {
   /// Returns the value of LOCKSTEP_OUTPUT_FDS for the worker, and the descriptors that it inherits.
   std::string environment() const { return protocol::output_channels_text(channels_); }
   std::vector<int> descriptors() const;
+  const protocol::OutputChannels& channels() const { return channels_; }
   /// Called once the worker has them.
   void close_writing_ends();
 

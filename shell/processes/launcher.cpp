@@ -132,6 +132,14 @@ Child::Child(const Launch& launch) : leads_group_(!launch.as_in_shell) {
   }
 }
 
+Child::Child(pid_t pid) : leads_group_(true), pid_(pid), pidfd_(open_process(pid)) {
+  const int no_pidfd = errno;
+  start_time_ = dist::process_start_time(pid_).value_or(0);
+  if (pidfd_) return;
+  finish();
+  throw StartError(std::string("a process could not be watched: ") + std::strerror(no_pidfd) + " (ulimit -n)");
+}
+
 Child::~Child() {
   if (leads_group_) finish();
 }

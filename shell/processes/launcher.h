@@ -54,6 +54,9 @@ class Child {
  public:
   /// Throws StartError: no such program, no permission, out of processes or memory.
   explicit Child(const Launch& launch);
+  /// A child that another one has started for this process (rank_starter.h), as the leader of a group. Throws StartError,
+  /// and kills it, where it can't be watched.
+  explicit Child(pid_t pid);
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

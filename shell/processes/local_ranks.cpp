@@ -1,9 +1,15 @@
 #include "shell/processes/local_ranks.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
 namespace lockstep::shell {
+namespace {
+
+constexpr const char* kRoomForRank = "-000000000";  // worker/rank_copies.cpp writes the number there
+
+}  // namespace
 
 LocalRanks::LocalRanks(EventLoop& loop, SessionPlan plan, SessionDirectory& directory, std::string hub_endpoint,
                        std::optional<Rehearsal> rehearsal, std::string address,
@@ -33,6 +39,11 @@ void LocalRanks::stop_watching() {
 
 Launch LocalRanks::launch() const { return rehearsal_ ? rehearsal_launch(*rehearsal_) : worker_launch(); }
 
+bool LocalRanks::can_be_copies() const {
+  return !rehearsal_ && order_.count > 1 && order_.count == order_.world_size &&
+         std::ranges::count(plan_.devices, "cpu") == order_.count;
+}
+
 void LocalRanks::start(const StartRanks& order, Listener listener) {
   order_ = order;
   listener_ = std::move(listener);
@@ -41,53 +52,96 @@ void LocalRanks::start(const StartRanks& order, Listener listener) {
                                           [this](const std::string& how, const std::string& last_lines) {
                                             if (!ending_) listener_.store_ended(how, last_lines);
                                           });
-  RanksStarted started{.store = order_.store.empty() ? store_->address() : order_.store,
-                       .backend = plan_.backend,
-                       .pids = {},
-                       .start_times = {},
-                       .devices = plan_.devices,
-                       .folder = {},
-                       .interpreter = {},
-                       .interface = {}};
-  order_.store = started.store;
-  for (int rank = order_.first; rank < order_.first + order_.count; ++rank) {
-    start_rank(rank);
-    started.pids.push_back(processes_.at(rank).child->pid());
-    started.start_times.push_back(processes_.at(rank).child->start_time());
-  }
-  listener_.started(started);
+  if (order_.store.empty()) order_.store = store_->address();
+  for (int rank = order_.first; rank < order_.first + order_.count; ++rank) add_process(rank);
+  if (can_be_copies()) make_starter();
+  for (const auto& [rank, process] : processes_)
+    if (starter_ && starter_->works()) order_copy(rank, 0);
+  if (!starter_) start_others_alone();
 }
 
-void LocalRanks::start_rank(int rank, int64_t generation) {
+void LocalRanks::make_starter() {
+  Launch launch = this->launch();
+  launch.environment["LOCKSTEP_SESSION_DIR"] = directory_.path();
+  launch.environment["LOCKSTEP_RANK"] = kRoomForRank;
+  starter_ = std::make_unique<RankStarter>(
+      loop_, launch,
+      RankStarter::Listener{
+          .started = [this](int rank, std::unique_ptr<Child> child) { has_started(rank, std::move(child)); },
+          .failed = [this](const std::optional<ProcessEnd>& end) { starter_failed(end); }});
+}
+
+void LocalRanks::starter_failed(const std::optional<ProcessEnd>& end) {
+  if (ending_) return;
+  if (!end || end->signal != 0)
+    listener_.warning("the process that ranks are copies of " +
+                      (end ? words_of(*end) : "gave no answer, and was killed") +
+                      ": a rank that starts from now on loads LibTorch itself");
+  if (are_started_) return;  // restart() looks by itself
+  try {
+    start_others_alone();
+  } catch (const StartError& error) {
+    listener_.failed(error.what());
+  }
+}
+
+std::map<std::string, std::string> LocalRanks::environment(int rank, int64_t generation) const {
   const int here = rank - order_.first;
+  std::map<std::string, std::string> all = {{"LOCKSTEP_RANK", std::to_string(rank)},
+                                            {"LOCKSTEP_IDENTITY", order_.identities.at(static_cast<size_t>(here))},
+                                            {"LOCKSTEP_WORLD_SIZE", std::to_string(order_.world_size)},
+                                            {"LOCKSTEP_LOCAL_RANK", std::to_string(order_.local_first + here)},
+                                            {"LOCKSTEP_LOCAL_WORLD_SIZE", std::to_string(order_.local_size)},
+                                            {"LOCKSTEP_NODE_RANK", std::to_string(order_.node)},
+                                            {"LOCKSTEP_SESSION_DIR", directory_.path()},
+                                            {"LOCKSTEP_HUB", hub_endpoint_},
+                                            {"LOCKSTEP_STORE", order_.store},
+                                            {"LOCKSTEP_GENERATION", std::to_string(generation)},
+                                            {"LOCKSTEP_STORE_KEY", order_.store_key},
+                                            {"LOCKSTEP_BACKEND", plan_.backend},
+                                            {"LOCKSTEP_THREADS", std::to_string(plan_.threads)},
+                                            {"LOCKSTEP_CHECK_COLLECTIVES", order_.check_collectives ? "1" : "0"},
+                                            {"LOCKSTEP_ARGUMENTS", nlohmann::json(order_.arguments).dump()}};
+  all.merge(device_environment(plan_, here));
+  all.insert(environment_.begin(), environment_.end());
+  return all;
+}
+
+void LocalRanks::add_process(int rank) {
   directory_.add_rank(rank);
   Process& process = processes_[rank];
   process.tail = std::make_unique<OutputTail>();
   process.output = std::make_unique<LastOutput>();
+}
+
+void LocalRanks::order_copy(int rank, int64_t generation) {
+  const Process& process = processes_.at(rank);
+  starter_->start({.environment = environment(rank, generation),
+                   .output = process.tail->write_end(),
+                   .lifeline = lifeline_.read.get(),
+                   .channels = process.output->channels()});
+}
+
+void LocalRanks::start_alone(int rank, int64_t generation) {
+  const Process& process = processes_.at(rank);
   Launch launch = this->launch();
-  launch.environment.insert({{"LOCKSTEP_RANK", std::to_string(rank)},
-                             {"LOCKSTEP_IDENTITY", order_.identities.at(static_cast<size_t>(here))},
-                             {"LOCKSTEP_OUTPUT_FDS", process.output->environment()},
-                             {"LOCKSTEP_WORLD_SIZE", std::to_string(order_.world_size)},
-                             {"LOCKSTEP_LOCAL_RANK", std::to_string(order_.local_first + here)},
-                             {"LOCKSTEP_LOCAL_WORLD_SIZE", std::to_string(order_.local_size)},
-                             {"LOCKSTEP_NODE_RANK", std::to_string(order_.node)},
-                             {"LOCKSTEP_SESSION_DIR", directory_.path()},
-                             {"LOCKSTEP_HUB", hub_endpoint_},
-                             {"LOCKSTEP_STORE", order_.store},
-                             {"LOCKSTEP_GENERATION", std::to_string(generation)},
-                             {"LOCKSTEP_STORE_KEY", order_.store_key},
-                             {"LOCKSTEP_BACKEND", plan_.backend},
-                             {"LOCKSTEP_THREADS", std::to_string(plan_.threads)},
-                             {"LOCKSTEP_CHECK_COLLECTIVES", order_.check_collectives ? "1" : "0"},
-                             {"LOCKSTEP_LIFELINE_FD", std::to_string(lifeline_.read.get())},
-                             {"LOCKSTEP_ARGUMENTS", nlohmann::json(order_.arguments).dump()}});
-  launch.environment.merge(device_environment(plan_, here));
-  launch.environment.insert(environment_.begin(), environment_.end());
+  launch.environment.merge(environment(rank, generation));
+  launch.environment.insert({{"LOCKSTEP_OUTPUT_FDS", process.output->environment()},
+                             {"LOCKSTEP_LIFELINE_FD", std::to_string(lifeline_.read.get())}});
   launch.inherit = process.output->descriptors();
   launch.inherit.push_back(lifeline_.read.get());
   launch.output = process.tail->write_end();
-  process.child = std::make_unique<Child>(launch);
+  has_started(rank, std::make_unique<Child>(launch));
+}
+
+void LocalRanks::start_others_alone() {
+  for (const auto& [rank, process] : processes_)
+    if (!process.child) start_alone(rank, 0);
+}
+
+void LocalRanks::has_started(int rank, std::unique_ptr<Child> child) {
+  Process& process = processes_.at(rank);
+  process.child = std::move(child);
   process.tail->close_write_end();
   process.output->close_writing_ends();
   store_->rank_has_started(process.child->pid());
@@ -96,6 +150,26 @@ void LocalRanks::start_rank(int rank, int64_t generation) {
     if (!tail.take()) loop_.forget(tail.fd());
   });
   loop_.watch(process.child->pidfd(), [this, rank] { ended(rank); });
+  tell_started();
+}
+
+void LocalRanks::tell_started() {
+  if (are_started_) return;
+  RanksStarted started{.store = order_.store,
+                       .backend = plan_.backend,
+                       .pids = {},
+                       .start_times = {},
+                       .devices = plan_.devices,
+                       .folder = {},
+                       .interpreter = {},
+                       .interface = {}};
+  for (const auto& [number, each] : processes_) {
+    if (!each.child) return;  // it comes
+    started.pids.push_back(each.child->pid());
+    started.start_times.push_back(each.child->start_time());
+  }
+  are_started_ = true;
+  listener_.started(started);
 }
 
 void LocalRanks::ended(int rank) {
@@ -116,17 +190,24 @@ std::string LocalRanks::words_of(const ProcessEnd& end) {
 }
 
 RankProcess LocalRanks::restart(int rank, const std::string& identity, int64_t generation) {
-  Process& before = processes_.at(rank);
-  if (before.tail) loop_.forget(before.tail->fd());
-  before = {};
+  Process& process = processes_.at(rank);
+  if (process.tail) loop_.forget(process.tail->fd());
+  process = {};
   directory_.set_rank_aside(rank);
   order_.identities.at(static_cast<size_t>(rank - order_.first)) = identity;
-  start_rank(rank, generation);
-  const Child& child = *processes_.at(rank).child;
+  add_process(rank);
+  if (starter_ && starter_->works()) {
+    order_copy(rank, generation);
+    loop_.run_until([&] { return process.child || !starter_->works(); });
+  }
+  if (!process.child) start_alone(rank, generation);
+  const Child& child = *process.child;
   return {.pid = child.pid(), .start_time = child.start_time()};
 }
 
-void LocalRanks::kill(int rank) { processes_.at(rank).child->kill(); }
+void LocalRanks::kill(int rank) {
+  if (const auto& child = processes_.at(rank).child) child->kill();
+}
 
 std::string LocalRanks::last_lines(int rank) {
   const auto found = processes_.find(rank);

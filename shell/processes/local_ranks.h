@@ -1,5 +1,7 @@
 // Ranks of a C++ session whose processes run on this machine, with the process of their store: started together,
-// watched, ended together. A relay has one for the shell of another machine.
+// watched, ended together. A relay has one for the shell of another machine. Several ranks on the CPU are copies of one
+// process (rank_starter.h). Started one by one are ranks on GPUs, as CUDA is of no use in copies, a single rank, and those of
+// a session on several places, where the others would wait until the first one has loaded LibTorch.
 #pragma once
 #include <map>
 #include <memory>
@@ -11,6 +13,7 @@
 #include "shell/processes/launcher.h"
 #include "shell/processes/local_place.h"
 #include "shell/processes/output_tail.h"
+#include "shell/processes/rank_starter.h"
 #include "shell/processes/rehearsal.h"
 #include "shell/processes/session_directory.h"
 #include "shell/processes/session_plan.h"
@@ -46,7 +49,20 @@ class LocalRanks : public LocalPlace {
   };
   std::unique_ptr<LastOutput> release_output(int rank) override { return std::move(processes_.at(rank).output); }
   Launch launch() const;
-  void start_rank(int rank, int64_t generation = 0);
+  bool can_be_copies() const;
+  /// What the rank's process finds in its environment, besides its descriptors.
+  std::map<std::string, std::string> environment(int rank, int64_t generation) const;
+  /// Makes what the process of a rank writes to.
+  void add_process(int rank);
+  void make_starter();
+  void starter_failed(const std::optional<ProcessEnd>& end);
+  /// Orders a copy, which has_started() a little later.
+  void order_copy(int rank, int64_t generation);
+  void start_alone(int rank, int64_t generation);
+  /// Starts all that have no process yet one by one.
+  void start_others_alone();
+  void has_started(int rank, std::unique_ptr<Child> child);
+  void tell_started();
   void ended(int rank);
   std::string words_of(const ProcessEnd& end);
   void stop_watching();
@@ -62,8 +78,9 @@ class LocalRanks : public LocalPlace {
   Listener listener_;
   Pipe lifeline_;
   std::unique_ptr<StoreProcess> store_;
+  std::unique_ptr<RankStarter> starter_;  // of ranks that are copies
   std::map<int, Process> processes_;  // by rank
-  bool ending_ = false;
+  bool are_started_ = false, ending_ = false;
   std::optional<MemoryKills> memory_kills_ = out_of_memory_kills();
 };
 

@@ -8,8 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
+#include <vector>
+
+#include "protocol/descriptor_messages.h"
 
 namespace lockstep {
 namespace {
@@ -129,6 +133,31 @@ TEST(Descriptor, OfAProcessShowsItsEndAndTakesSignals) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
   EXPECT_FALSE(signal_process(process.get(), SIGKILL)) << "it has ended";
   EXPECT_FALSE(open_process(pid));
+}
+
+TEST(Descriptor, DescriptorsGoThroughASocketWithTheirMessage) {
+  auto [ours, theirs] = make_message_sockets();
+  Pipe pipe = make_pipe();
+  const std::array<int, 2> fds = {pipe.read.get(), pipe.write.get()};
+  EXPECT_TRUE(send_descriptors(ours.get(), "two", fds));
+  EXPECT_TRUE(send_descriptors(ours.get(), "none", {}));
+  EXPECT_FALSE(send_descriptors(ours.get(), "too many", std::vector<int>(17, fds[0])));
+  const WithDescriptors two = receive_descriptors(theirs.get(), 100);
+  EXPECT_EQ(two.bytes, "two");
+  ASSERT_EQ(two.descriptors.size(), 2u);
+  EXPECT_EQ(::fcntl(two.descriptors[0].get(), F_GETFD), FD_CLOEXEC);
+  pipe = {};
+  EXPECT_TRUE(write_all(two.descriptors[1].get(), "through"));
+  std::string text;
+  EXPECT_EQ(read_some(two.descriptors[0].get(), text), Reading::bytes);
+  EXPECT_EQ(text, "through");
+  const WithDescriptors none = receive_descriptors(theirs.get(), 100);
+  EXPECT_EQ(none.bytes, "none");
+  EXPECT_TRUE(none.descriptors.empty());
+  set_nonblocking(theirs.get());
+  EXPECT_EQ(receive_descriptors(theirs.get(), 100).found, Reading::empty);
+  ours.reset();
+  EXPECT_EQ(receive_descriptors(theirs.get(), 100).found, Reading::end);
 }
 
 }  // namespace

@@ -109,7 +109,13 @@ class Session:
         return {key: name for key, name in descendants(self.process.pid).items() if part in name}
 
     def workers(self):
-        return {key: name for key, name in self.processes("lockstep-worker").items() if "--store" not in name}
+        return {key: name for key, name in self.processes("lockstep-worker").items()
+                if "--store" not in name and "--ranks" not in name}
+
+    def starter(self):
+        """The process that the ranks are copies of."""
+        (pid, _), = self.processes("--ranks")
+        return pid
 
 
 LOOP = """// %% loop
@@ -166,6 +172,23 @@ def test_kill_a_worker():
     check(len(errors) == 1 and len(errors[0]["ranks"]) == 1, f"{session.of('error')}")
     last = [e for e in session.of("output") if "next" in e.get("text", "")]
     check(last and len(last[0]["ranks"]) == 1, "the other rank did not go on")
+    check_gone(everything)
+
+
+def test_kill_what_ranks_are_copies_of():
+    session = Session(LOOP, "-n", "3")
+    check(session.until_text("looping"), "the cell did not run")
+    workers = session.workers()
+    check(len(workers) == 3, f"three ranks were expected: {session.processes()}")
+    os.kill(session.starter(), signal.SIGKILL)
+    told = session.until(lambda e: "that ranks are copies of was killed by SIGKILL" in e.get("text", ""))
+    check(told, "the session has not said it")
+    check(session.workers() == workers, "ranks have not outlived it")
+    session.release()
+    everything = session.processes()
+    check(session.finish() == 0, "the session failed")
+    last = [e for e in session.of("output") if "next" in e.get("text", "")]
+    check(last and len(last[0]["ranks"]) == 3, "not all ranks went on")
     check_gone(everything)
 
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Kills ranks, starts them again in their places, and trains on. Usage: restart_test.py LOCKSTEP [TEST...]"""
+import os
+import signal
 import sys
 
 from faults_test import Session, check, check_gone, run_tests
@@ -198,6 +200,56 @@ if (rank == 2) ::raise(SIGKILL);
 // %% the others keep theirs
 std::printf("shard %d\\n", shard[0].item<double>() != double(rank)); std::cout << std::flush;
 """
+
+
+COPIES = """// %% kept
+#include <csignal>
+#include <fstream>
+#include <unistd.h>
+int kept = 10 + rank;
+std::string origin() {
+  std::ifstream file("/proc/self/environ");
+  const std::string own(std::istreambuf_iterator<char>(file), {});
+  return own.find("LOCKSTEP_IDENTITY=") == std::string::npos ? "a copy" : "alone";
+}
+auto drawn = torch::rand({1}).item<double>();
+// %% death
+if (rank == 1) ::raise(SIGKILL);
+// %% back
+%restart
+// %% look
+%%rank 1
+std::cout << "came back as " << origin() << " with " << kept << std::endl;
+while (::access(arg("released").c_str(), F_OK) != 0) usleep(1000);
+// %% another death
+if (rank == 1) ::raise(SIGKILL);
+// %% back again
+%restart
+// %% look
+%%rank 1
+std::cout << "came back as " << origin() << " with " << kept << std::endl;
+// %% together
+auto sum = torch::tensor({1.0});
+dist::all_reduce(sum);
+std::cout << "sum " << sum.item<double>() << std::endl;
+std::cout << "threads " << torch::get_num_threads() << std::endl;
+std::cout << "drawn " << drawn << std::endl;
+"""
+
+
+def test_a_rank_is_a_copy_of_what_ranks_are_copies_of_while_that_lives():
+    run = session(COPIES, "-n", "2")
+    check(run.until_text("came back as a copy with 11"), f"no copy: {run.events}")
+    os.kill(run.starter(), signal.SIGKILL)
+    run.release()
+    everything = run.processes()
+    run.finish()
+    text = "".join(e.get("text", "") for e in run.of("output"))
+    check("came back as alone with 11" in text, f"not back: {run.events}")
+    check("sum 2\n" in text, f"the ranks are not connected: {run.events}")
+    drawn = {e["text"]: e["ranks"] for e in run.of("output") if "drawn" in e.get("text", "")}
+    check(len(drawn) == 2, f"ranks draw the same numbers: {drawn}")
+    check_gone(everything)
 
 
 def test_shards_are_named_as_lost():

@@ -24,11 +24,9 @@ namespace {
 constexpr int64_t kWarnBelow = 500;  // objects left
 constexpr std::chrono::milliseconds kPeersInterrupt{200};
 
-const pid_t g_rank_process = ::getpid();
-
 /// A child that a cell has forked and that came out of the cell is no rank: it ends here, silently.
-void end_forked_child(int code) {
-  if (::getpid() != g_rank_process) ::_exit(code);
+void end_forked_child(pid_t rank_process, int code) {
+  if (::getpid() != rank_process) ::_exit(code);
 }
 
 }  // namespace
@@ -139,14 +137,14 @@ bool LoadedCells::run_step(const std::function<void()>& step, int64_t index, int
   try {
     lockstep_poll();
     step();
-    end_forked_child(0);
+    end_forked_child(process_, 0);
     dist::check_device_works();
     return true;
   } catch (abi::__forced_unwind&) {
     end_without_run_thread();
   } catch (...) {  // an exception of any type ends the cell, not the rank
     const auto caught = describe_current_exception(symbols_);
-    end_forked_child(1);
+    end_forked_child(process_, 1);
     // A peer that left may have been interrupted a moment before this rank will be: then both were.
     const bool consequence = !caught.error.root_cause && !caught.aborted;
     const auto reason = consequence ? stop_requests().pending_within(kPeersInterrupt) : stop_requests().pending();

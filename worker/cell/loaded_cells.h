@@ -1,5 +1,8 @@
 // Holds the cells that this process has loaded, and runs their steps. On the run thread only.
 #pragma once
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -44,6 +47,7 @@ class LoadedCells {
   void look_at_gradients(uintptr_t step, int line);
   std::string hint_at_gradients(const std::string& error) const;
 
+  const pid_t process_ = ::getpid();  // of the rank
   std::function<void(const Finding&)> take_finding_;
   Symbols symbols_;
   std::map<int64_t, LoadedCell> cells_;

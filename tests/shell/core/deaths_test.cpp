@@ -14,14 +14,20 @@ using testing::HasSubstr;
 class Deaths : public SessionTest {
  protected:
   /// Ends the last rank and serves until a message says what comes next.
-  void end_last_rank() {
-    ::kill(children().back(), SIGKILL);
+  void end_last_rank() { end(children().back()); }
+  void end(pid_t pid) {
+    ::kill(pid, SIGKILL);
     Pipe reported = make_pipe();
     recorder_.also = [&](const Event& event) {
       if (std::holds_alternative<MessageEvent>(event)) reported.write.reset();
     };
     session_->serve(reported.read.get(), std::chrono::minutes(1));
     recorder_.also = nullptr;
+  }
+  /// Chooses what the next worker does. It is no copy: those have the environment of the session's start.
+  void start_again_as(const char* how) {
+    end(starter());
+    ::setenv("FAKE_WORKER", how, 1);
   }
 };
 
@@ -97,7 +103,7 @@ TEST_F(Deaths, ARankThatCanNotStartAgainDoesNotHideTheOthers) {
   start(3);
   run("print a");
   run("rank 0 kill 9\nrank 1 kill 9");
-  ::setenv("FAKE_WORKER", "die", 1);
+  start_again_as("die");
   EXPECT_EQ(run("%restart --from 2").status, CellStatus::error);
   ::unsetenv("FAKE_WORKER");
   std::string said;
@@ -111,10 +117,29 @@ TEST_F(Deaths, ARankThatCanNotStartAgainDoesNotHideTheOthers) {
   EXPECT_EQ(session_->target_words(), "ranks 0-2");
 }
 
+TEST_F(Deaths, ARankComesBackAsACopy) {
+  start(2);
+  run("rank 1 kill 9");
+  EXPECT_EQ(run("%restart").status, CellStatus::ok);
+  EXPECT_TRUE(is_copy(children().back()));
+}
+
+TEST_F(Deaths, RanksOutliveTheProcessThatTheyAreCopiesOf) {
+  start(3);
+  end(starter());
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text,
+              HasSubstr("the process that ranks are copies of was killed by SIGKILL: a rank that starts from now on"));
+  EXPECT_EQ(run("print hello").status, CellStatus::ok);
+  EXPECT_EQ(recorder_.bytes(2), "hello\n");
+  run("rank 1 kill 9");
+  EXPECT_EQ(run("%restart").status, CellStatus::ok);
+  EXPECT_FALSE(is_copy(children().back()));
+}
+
 TEST_F(Deaths, ARankOfAnotherBuildDoesNotComeBack) {
   start(2);
   run("rank 1 kill 9");
-  ::setenv("FAKE_WORKER", "old", 1);
+  start_again_as("old");
   EXPECT_EQ(run("%restart").status, CellStatus::error);
   ::unsetenv("FAKE_WORKER");
   EXPECT_THAT(recorder_.all<ErrorEvent>().back().message,
@@ -126,7 +151,7 @@ TEST_F(Deaths, ARankOfAnotherBuildDoesNotComeBack) {
 TEST_F(Deaths, AStartAgainCanBeInterrupted) {
   start(2);
   run("rank 1 kill 9");
-  ::setenv("FAKE_WORKER", "stop", 1);
+  start_again_as("stop");
   CellStatus status;
   {
     const std::jthread person([this](const std::stop_token& stop) {
@@ -207,7 +232,7 @@ bool is_quiet(pid_t process) {
 
 TEST_F(Deaths, ADeathIsToldInTheMidstOfAFlood) {
   start(2);
-  const pid_t writer = children().at(2), dying = children().at(3);
+  const pid_t writer = children().at(3), dying = children().at(4);
   recorder_.also = [&](const Event& event) {
     if (!std::holds_alternative<OutputEvent>(event)) return;
     ::kill(dying, SIGKILL);

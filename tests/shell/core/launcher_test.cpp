@@ -147,6 +147,29 @@ TEST(Launcher, Rule6EachLeadsItsOwnGroupAndTakesItAlong) {
   EXPECT_FALSE(tail.take()) << "somebody of the group still holds the pipe";
 }
 
+TEST(Launcher, AChildThatAnotherOneHasStartedIsWatchedAndEnded) {
+  const auto start = [] {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::setpgid(0, 0);
+      for (;;) ::pause();
+    }
+    return pid;
+  };
+  Child child(start());
+  EXPECT_FALSE(child.ended());
+  EXPECT_EQ(child.start_time(), dist::process_start_time(child.pid()));
+  child.signal(SIGSEGV);
+  EXPECT_EQ(child.wait().str(), "was killed by SIGSEGV");
+
+  const pid_t other = start();
+  const Descriptor process = open_process(other);
+  {
+    const Child ended_with_this(other);
+  }
+  EXPECT_TRUE(is_ready(process.get(), POLLIN));
+}
+
 TEST(Launcher, EnvironmentAndDescriptors) {
   OutputTail tail;
   const Pipe pipe = make_pipe();

@@ -16,6 +16,7 @@
 #include <thread>
 #include <type_traits>
 
+#include "protocol/files.h"
 #include "shell/cells/stop_machines.h"
 #include "shell/session/session.h"
 
@@ -44,7 +45,8 @@ struct Recorder : EventSink {
   }
 };
 
-/// Pids of this process's children, in the order in which they were started: compiler, store, ranks.
+/// Pids of this process's children, in the order in which they were started: compiler, store, the process that several
+/// ranks are copies of, ranks.
 inline std::vector<pid_t> children() {
   std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/children");
   std::vector<pid_t> result;
@@ -59,6 +61,15 @@ inline char process_state(pid_t pid) {
   if (!std::getline(file, text)) return 'Z';
   const auto name_end = text.rfind(')');
   return name_end == std::string::npos ? 'Z' : text[name_end + 2];
+}
+
+/// Of a session of several ranks.
+inline pid_t starter() { return children().at(2); }
+
+/// Whether a rank is a copy: the environment that the kernel shows is then not its own.
+inline bool is_copy(pid_t pid) {
+  return protocol::read_file("/proc/" + std::to_string(pid) + "/environ")->find("LOCKSTEP_IDENTITY=") ==
+         std::string::npos;
 }
 
 class SessionTest : public testing::Test {

@@ -203,12 +203,29 @@ TEST_F(SessionTest, Rule6NothingIsLeftOfASession) {
   start(3);
   run("child");
   const auto pids = children();
-  EXPECT_EQ(pids.size(), 5u);
+  EXPECT_EQ(pids.size(), 6u);
   const auto folder = file_names(runtime_ / "lockstep");
   EXPECT_EQ(folder.size(), 1u);
   session_.reset();
   EXPECT_TRUE(children().empty());
   EXPECT_TRUE(file_names(runtime_ / "lockstep").empty());
+}
+
+TEST_F(SessionTest, RanksAreCopiesOfOneProcess) {
+  start(3);
+  const auto pids = children();
+  EXPECT_TRUE(std::all_of(pids.begin() + 3, pids.end(), is_copy));
+}
+
+TEST_F(SessionTest, RanksStartWhereNoProcessCanBeCopied) {
+  for (const char* how : {"no copies", "killed"}) {
+    ::setenv("FAKE_WORKER", how, 1);
+    start(2);
+    EXPECT_EQ(run("print hello").status, CellStatus::ok);
+    EXPECT_EQ(recorder_.bytes(1), "hello\n");
+    EXPECT_FALSE(is_copy(children().back()));
+    session_.reset();
+  }
 }
 
 TEST_F(SessionTest, AStartThatFailsLeavesNothing) {

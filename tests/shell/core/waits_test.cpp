@@ -128,6 +128,15 @@ TEST_F(Waits, AQuestionToAStoppedRankEnds) {
   EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("no answer"));
 }
 
+TEST_F(Waits, ARankThatComesBackDoesNotWaitForAStoppedProcessThatMakesCopies) {
+  start(2);
+  ::kill(starter(), SIGSTOP);
+  run("rank 1 kill 9");
+  EXPECT_EQ(run("%restart").status, CellStatus::ok);
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("copies of gave no answer, and was killed"));
+  EXPECT_FALSE(is_copy(children().back()));
+}
+
 TEST_F(Waits, TheEndOfASessionDoesNotWaitForAStoppedRank) {
   start(2);
   ::kill(children().back(), SIGSTOP);
@@ -138,7 +147,7 @@ TEST_F(Waits, TheEndOfASessionDoesNotWaitForAStoppedRank) {
 TEST_F(Waits, AMagicThatWaitsForTheRanksOfACellEnds) {
   start(2);
   EXPECT_EQ(run("rank 0 join").status, CellStatus::waiting);
-  ::kill(children()[2], SIGSTOP);
+  ::kill(children()[3], SIGSTOP);
   EXPECT_EQ(run("%interrupt").status, CellStatus::ok);
   EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("did not come back"));
 }

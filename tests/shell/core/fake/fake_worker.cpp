@@ -1,7 +1,7 @@
 // lockstep-worker for tests of the shell: one rank that runs the commands of fake_cell.h; with --store a process that
-// waits for its lifeline's end. FAKE_WORKER: of rank 1, at the start: die, stop (it is stopped), refuse (says not
-// ready), old (is of another version). With FAKE_GPUS rank R says that it has the GPU cuda:R, at the address
-// 0000:3R:00.0.
+// waits for its lifeline's end; with --ranks one that ranks are copies of. FAKE_WORKER: of rank 1, at the start: die, stop
+// (it is stopped), refuse (says not ready), old (is of another version); of the process that ranks are copies of: no
+// copies, killed. With FAKE_GPUS rank R says that it has the GPU cuda:R, at the address 0000:3R:00.0.
 #include <signal.h>
 #include <unistd.h>
 
@@ -15,6 +15,7 @@
 
 #include "fake_cell.h"
 #include "protocol/worker_messages.h"
+#include "worker/rank_copies.h"
 
 using namespace lockstep;
 using namespace lockstep::protocol;
@@ -329,5 +330,11 @@ int run_store() {
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "--store") == 0) return run_store();
+  if (argc > 1 && std::strcmp(argv[1], "--ranks") == 0) {
+    const char* chosen = std::getenv("FAKE_WORKER");
+    const std::string how = chosen ? chosen : "";
+    if (how == "killed") ::raise(SIGKILL);
+    if (how == "no copies" || !worker::copy_for_orders(argv)) return 0;
+  }
   return FakeWorker().run();
 }

@@ -1,0 +1,11 @@
+// Says who this rank is, as cells see it.
+#pragma once
+#include "worker/process/configuration.h"
+
+namespace lockstep::worker {
+
+/// Gives `rank`, `world_size`, `device` and the others of worker/cell/cell.h their values. Called before a cell is loaded,
+/// and again where they have changed since.
+void name_rank(const Configuration& configuration);
+
+}  // namespace lockstep::worker

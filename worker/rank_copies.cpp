@@ -1,0 +1,67 @@
+#include "worker/rank_copies.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "protocol/descriptor.h"
+#include "protocol/process_copy.h"
+#include "protocol/rank_copy.h"
+
+namespace lockstep::worker {
+namespace {
+
+/// Whether copies are all that this process is: they have one thread.
+bool has_copies() {
+  const std::filesystem::directory_iterator threads("/proc/self/task");
+  return kept_thread_number() && std::distance(begin(threads), end(threads)) == 1;
+}
+
+/// Writes a text over one that this process was started with, which the kernel shows to others. What is longer is left.
+void show(char* place, const std::string& text) {
+  const size_t room = place ? std::strlen(place) : 0;
+  if (text.size() > room) return;
+  std::memset(place, 0, room);
+  std::memcpy(place, text.data(), text.size());
+}
+
+/// In the copy: makes it the rank of an order, and leader of its group.
+void become(protocol::ReceivedOrder received, int channel, char** arguments) {
+  const protocol::CopyOrder& order = received.order;
+  ::setpgid(0, 0);
+  ::dup2(order.output, STDOUT_FILENO);
+  ::dup2(order.output, STDERR_FILENO);
+  for (Descriptor& each : received.descriptors)
+    if (each.get() != order.output) each.release();  // the rank's from now on
+  const std::string& rank = order.environment.at("LOCKSTEP_RANK");
+  // Others know by the environment what the rank has started (collectives/log/marked_processes.h). The shell has left
+  // room for the number.
+  show(std::getenv("LOCKSTEP_RANK"), rank);
+  show(arguments[1], "");
+  show(arguments[2], "");
+  for (const auto& [name, value] : order.environment) ::setenv(name.c_str(), value.c_str(), 1);
+  // Nobody else could know of it.
+  if (!protocol::send(channel, protocol::Copied{.rank = std::atoi(rank.c_str()), .pid = ::getpid()})) ::_exit(1);
+  ::close(channel);
+}
+
+}  // namespace
+
+bool copy_for_orders(char** arguments) {
+  const int channel = std::atoi(arguments[2]);
+  const pid_t shell = ::getppid();
+  if (!has_copies()) return false;
+  while (auto received = protocol::receive_order(channel)) {
+    const pid_t pid = start_copy(shell);
+    if (pid == 0) become(std::move(*received), channel, arguments);
+    if (pid <= 0) return pid == 0;
+  }
+  return false;
+}
+
+}  // namespace lockstep::worker
