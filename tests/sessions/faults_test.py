@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills what can be killed, in the middle of a cell, and looks for what is left. Usage: faults_test.py LOCKSTEP [TEST...]
 
-Processes are named by pid and start time, so that a number used again is no orphan. Rule 6 and 7 of docs/architecture.md.
+Rule 6 and 7 of docs/architecture.md.
 """
 import json
 import os
@@ -13,53 +13,11 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from processes import descendants, start_time, wait_gone
+
 LOCKSTEP = sys.argv[1]
 LIMIT = 600
-
-
-def start_time(pid):
-    """Of a process that runs (zombies do not); None where there is none."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = text[text.rindex(")") + 2:].split()
-    return None if fields[0] == "Z" else int(fields[19])
-
-
-def descendants(pid):
-    """{(pid, start time): command} of all processes below `pid`."""
-    below, found = [pid], {}
-    while below:
-        parent = below.pop()
-        for task in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                children = [int(word) for word in task.read_text().split()]
-            except OSError:
-                continue
-            for child in children:
-                born = start_time(child)
-                if born is None:
-                    continue
-                try:
-                    command = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                found[(child, born)] = b" ".join(command).decode().strip()
-                below.append(child)
-    return found
-
-
-def wait_gone(processes):
-    """Those that still run after a while."""
-    end = time.monotonic() + 10
-    left = processes
-    while time.monotonic() < end:
-        left = {key: name for key, name in left.items() if start_time(key[0]) == key[1]}
-        if not left:
-            return {}
-        time.sleep(0.02)
-    return left
 
 
 class Session:

@@ -1,0 +1,191 @@
+"""A session that is harmed, and what must be true of it afterwards: for tools/chaos and tests/sessions/pairs_test.py."""
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from processes import descendants, wait_gone, with_variable
+from typed_session import TypedSession
+
+RANKS = range(3)
+
+# Numbered lines. The count is in a file, so that it is known also of a rank that is killed: the last line may be out and not counted.
+PRELUDE = """#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+void print_lines(const char* folder, int cell, long lines) {
+  int count = ::open((std::string(folder) + "/" + std::to_string(rank) + "." + std::to_string(cell)).c_str(), O_RDWR | O_CREAT, 0600);
+  char line[64];
+  for (long i = 0; i < lines;) {
+    int size = std::snprintf(line, sizeof line, "%d:%d:%ld\\n", rank, cell, i);
+    if (::write(1, line, size) != size) break;
+    ++i;
+    (void)!::pwrite(count, &i, sizeof i, 0);
+  }
+  ::close(count);
+}
+"""
+
+
+class Broken(AssertionError):
+    """What had to be true is not."""
+
+
+def check(condition, message):
+    if not condition:
+        raise Broken(message)
+
+
+class HarmedSession:
+    """A session, and what must be true of it."""
+
+    def __init__(self, program, folder, limit_s):
+        self.program, self.folder, self.limit_s = program, folder, limit_s
+        self.disk, self.counts = folder / "disk", folder / "counts"
+        self.environment = {"LOCKSTEP_JOURNAL": "size=4,all=16", "XDG_STATE_HOME": str(self.disk / "state"), "XDG_RUNTIME_DIR": str(self.disk / "run"),
+                            "TMPDIR": str(self.disk / "tmp")}
+        for path in (self.disk / "state", self.disk / "run", self.disk / "tmp", self.counts):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        self.session = None
+        self.cell = 0
+        self.slowest_interrupt = 0.0
+
+    # ---- A session: its begin and its end.
+
+    def begin(self):
+        self.session = TypedSession([self.program, "-n", str(len(RANKS))], self.environment, self.limit_s)
+        self.live = set(RANKS)
+        self.define()
+
+    def define(self):
+        """Gives fresh ranks their names."""
+        (self.folder / "prelude.h").write_text(PRELUDE)
+        self.cells(f'#include "{self.folder}/prelude.h"', "unsigned long kept = 7;")
+        self.kept = {rank: {7} for rank in RANKS}
+        self.store = True
+
+    def check_gone(self):
+        started = with_variable(f"TMPDIR={self.environment['TMPDIR']}")
+        left = wait_gone({key: name for key, name in started.items() if "--template" not in name}, self.limit_s)
+        check(not left, f"processes are left: {left}")
+
+    def after_end(self, killed=False):
+        """Checks what is left of a session that has ended. The folder of one that was killed is left, for `lockstep sessions`."""
+        self.check_gone()
+        shown = subprocess.run([self.program, "sessions", "show", f"{self.session.pid}-", "--json"], env={**os.environ, **self.environment}, capture_output=True)
+        check(shown.returncode == 0, f"its journal can't be read: {shown.stderr.decode()}")
+        typed = [event["text"] for event in map(json.loads, shown.stdout.splitlines()) if event["event"] == "input"]
+        check("unsigned long kept = 7;" in typed, f"its journal does not have what was typed: {typed}")
+        os.close(self.session.fd)
+        self.session = None
+        if killed:
+            subprocess.run([self.program, "sessions", "clean"], env={**os.environ, **self.environment}, capture_output=True, check=True)
+        files = [str(path) for name in ("XDG_RUNTIME_DIR", "TMPDIR") for path in Path(self.environment[name]).rglob("*") if not path.is_dir()]
+        check(not files, f"files are left: {files}")
+
+    def leave(self):
+        if self.session:
+            self.look()
+            self.session.send("\x04")
+            code = self.session.wait_end()
+            check(code == 0, f"the session ended with exit code {code}")
+            self.after_end()
+
+    # ---- What is typed.
+
+    def cells(self, *lines):
+        """Types lines, waits until they are done, and returns what was written."""
+        for line in lines:
+            self.session.type(line)
+        return self.session.settle(self.live)
+
+    def effect(self, random):
+        """The text of a cell that changes `kept`, which then has its old or its new value."""
+        factor, term = random.randrange(3, 99, 2), random.randrange(1000)
+        for rank in self.live:
+            self.kept[rank] = self.kept[rank] | {(value * factor + term) % 2**64 for value in self.kept[rank]}
+        return f"kept = kept * {factor} + {term};"
+
+    def certain_effect(self, random):
+        before = {rank: set(values) for rank, values in self.kept.items()}
+        text = self.effect(random)
+        for rank in self.live:
+            self.kept[rank] = self.kept[rank] - before[rank] or self.kept[rank]
+        return text
+
+    def printing(self, lines):
+        self.cell += 1
+        return f'print_lines("{self.counts}", {self.cell}, {lines});'
+
+    # ---- What must be true.
+
+    def check_lines(self, text, lines, ranks, complete=True, may_drop=False):
+        """Compares the lines of the last printing() that are in `text` with the count of each rank."""
+        text = re.sub(r"[^\n]*\n■ interrupted; output", "", text)  # what is cut off is cut in the middle of a line
+        seen = {rank: [] for rank in RANKS}
+        for rank, cell, number in re.findall(r"│ (\d+):(\d+):(\d+)$", text, re.MULTILINE):
+            if int(cell) == self.cell:
+                seen[int(rank)].append(int(number))
+        for rank in ranks:
+            count = self.counts / f"{rank}.{self.cell}"
+            written = int.from_bytes(count.read_bytes()[:8], "little") if count.exists() else 0
+            if complete:
+                check(written == lines, f"rank {rank} has written {written} of {lines} lines: {text[-2000:]}")
+            if may_drop and "of output not shown" in text:
+                check(seen[rank] == sorted(set(seen[rank])), f"rank {rank}: lines are doubled or out of order")
+            else:
+                check(seen[rank] == list(range(len(seen[rank]))) and len(seen[rank]) in (written, written + 1),
+                      f"rank {rank} has written {written} lines, and {len(seen[rank])} are shown: {seen[rank][-5:]}, {text[-2000:]}")
+
+    def look(self):
+        """Checks what must be true after each round."""
+        if not self.live:
+            return
+        text = self.cells('std::printf("kept %d %lu\\n", rank, kept);')
+        found = {int(rank): int(value) for rank, value in re.findall(r"│ kept (\d+) (\d+)$", text, re.MULTILINE)}
+        check(set(found) == self.live, f"ranks {self.live} must answer, ranks {set(found)} did: {text}")
+        for rank, value in found.items():
+            check(value in self.kept[rank], f"rank {rank} has {value}, not one of {self.kept[rank]}: {text}")
+            self.kept[rank] = {value}
+        if self.live == set(RANKS) and self.store:
+            text = self.cells('{ auto t = torch::full({1}, rank + 1); dist::all_reduce(t); std::printf("sum %d %ld\\n", rank, t.item<long>()); }')
+            check(len(re.findall(r"│ sum \d+ 6$", text, re.MULTILINE)) == len(RANKS), f"a collective failed: {text}")
+
+    # ---- Its processes.
+
+    def processes(self, part=""):
+        return {key: name for key, name in descendants(self.session.pid).items() if part in name}
+
+    def compilers(self):
+        return [pid for pid, _ in self.processes("lockstep-compiler")]
+
+    def process_of(self, rank):
+        """The pid, from what the session says."""
+        rows = dict(re.findall(r"^(\d+) +\w+ +(\d+) ", self.cells("%dist_status"), re.MULTILINE))
+        return int(rows[str(rank)])
+
+    def some_rank(self, random):
+        return random.choice(sorted(self.live))
+
+    def died(self, rank):
+        self.live.discard(rank)
+
+    def restarted(self, ranks):
+        self.live |= set(ranks)
+
+    def interrupt(self):
+        begin = time.monotonic()
+        os.kill(self.session.pid, signal.SIGINT)
+        text = self.session.settle(self.live)
+        self.slowest_interrupt = max(self.slowest_interrupt, time.monotonic() - begin)
+        return text
+
+
+def send(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass  # it was a copy of the compiler for one cell
