@@ -46,6 +46,20 @@ void set_current_context(std::shared_ptr<RankContext> context) {
   lock.unlock();  // the old one closes its groups when it goes
 }
 
+Group group_of_now(const Group& handle) {
+  const auto context = current_context();
+  if (!context) return handle;
+  try {
+    return context->find(handle).handle;
+  } catch (const ArgumentError&) {  // a group of c10d's own
+    return handle;
+  }
+}
+
+std::vector<int> session_ranks(const Group& group) {
+  return require_context("get_process_group_ranks")->find(group).group->identity().ranks;
+}
+
 std::shared_ptr<SessionWorld> session_world() {
   ContextHolder& held = holder();
   std::lock_guard lock(held.mutex);

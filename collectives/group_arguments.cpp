@@ -13,18 +13,24 @@ GroupEntry require_member(const char* function, const Group& group) {
     throw ArgumentError(fmt::format(
         "dist::{}: rank {} is not in group {} (ranks {}). Call it on those ranks only: "
         "if (dist::get_rank(group) >= 0)",
-        function, context->rank(), entry.group->identity().name, RankSet(entry.group->identity().ranks).str()));
+        function, get_rank(), entry.group->identity().name, RankSet(get_process_group_ranks(entry.handle)).str()));
   return entry;
+}
+
+int default_rank_of(int session_rank) {
+  const auto context = current_context();
+  return context ? context->default_rank_of(session_rank) : session_rank;
 }
 
 int require_rank(const char* function, const char* name, int rank, const GroupEntry& entry) {
   const auto& identity = entry.group->identity();
-  const auto found = std::find(identity.ranks.begin(), identity.ranks.end(), rank);
-  if (found != identity.ranks.end()) return static_cast<int>(found - identity.ranks.begin());
+  const std::vector<int> ranks = get_process_group_ranks(entry.handle);
+  const auto found = std::find(ranks.begin(), ranks.end(), rank);
+  if (found != ranks.end() && rank >= 0) return static_cast<int>(found - ranks.begin());
   throw ArgumentError(
       fmt::format("dist::{}: {} = {}, but group {} has ranks {} ({} counts in the default group; dist::group_{}(r) "
                   "counts in this one)",
-                  function, name, rank, identity.name, RankSet(identity.ranks).str(), name,
+                  function, name, rank, identity.name, RankSet(ranks).str(), name,
                   std::string_view(name) == "dst" ? "dst" : "src"));
 }
 

@@ -170,7 +170,7 @@ int recv_bytes(const void* site, Bytes& bytes, const std::optional<Rank>& src, c
     transport.recv(tensor, from, 0)->wait(limit);
     bytes = first(tensor[0], tensor[0].numel());
   });
-  return entry.group->global_rank(from);
+  return default_rank_of(entry.group->global_rank(from));
 }
 
 void check_object_list(const char* function, const char* name, size_t size, size_t expected) {

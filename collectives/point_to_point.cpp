@@ -56,7 +56,7 @@ int recv(const at::Tensor& tensor, const std::optional<Rank>& src, const Group& 
   const CheckedMessage checked = check(message, group);
   const Work work = begin(__builtin_return_address(0), message, checked, true);
   work.wait();
-  return checked.peer >= 0 ? checked.entry.group->global_rank(checked.peer) : work.source_rank();
+  return checked.peer >= 0 ? default_rank_of(checked.entry.group->global_rank(checked.peer)) : work.source_rank();
 }
 
 Work isend(const at::Tensor& tensor, const Rank& dst, const Group& group, int tag) {

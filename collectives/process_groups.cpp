@@ -133,7 +133,10 @@ std::string get_group_name(const Group& group) {
 }
 
 std::vector<int> get_process_group_ranks(const Group& group) {
-  return require_context("get_process_group_ranks")->find(group).group->identity().ranks;
+  std::vector<int> ranks = session_ranks(group);
+  const auto context = require_context("get_process_group_ranks");
+  for (int& rank : ranks) rank = context->default_rank_of(rank);
+  return ranks;
 }
 
 int get_global_rank(const Group& group, int group_rank) {

@@ -49,15 +49,27 @@ RankContext::RankContext(ContextOptions options)
       log_(std::make_shared<CollectiveLog>(options_.log_path, options_.rank, options_.world_size)),
       watch_(std::make_shared<HangWatch>(log_->mapping())),
       loopback_(options_.loopback.value_or(true)),
-      live_ranks_(RankSet::all(options_.world_size)) {
+      live_ranks_(options_.members.empty() ? RankSet::all(options_.world_size) : options_.members) {
   use_queries_of_plugin();
   if (!options_.of_session) log_->name_addresses(agent::place_of_call);
-  const GroupEntry entry = make_entry({.name = "default",
-                                       .number = 0,
-                                       .ranks = live_ranks_.ranks(),
-                                       .group_rank = options_.rank,
-                                       .backend = options_.backend,
-                                       .timeout = options_.timeout});
+  const GroupEntry entry = make_default(live_ranks_);
+  groups_.push_back(entry);
+  if (options_.generation > 0) {
+    generation_ = options_.generation - 1;  // the ranks that are there already connect to it in their next regroup
+    return;
+  }
+  start(entry);
+}
+
+GroupEntry RankContext::make_default(const RankSet& ranks) {
+  const std::vector<int>& list = ranks.ranks();
+  const GroupEntry entry =
+      make_entry({.name = "default",
+                  .number = 0,
+                  .ranks = list,
+                  .group_rank = static_cast<int>(std::ranges::find(list, options_.rank) - list.begin()),
+                  .backend = options_.backend,
+                  .timeout = options_.timeout});
   // A rank that is in new_group waits in the store, where closed connections do not free it. It may be in a later
   // new_group already, because the one that does not match succeeded among members that agree.
   entry.group->set_mismatch_hook([this](int64_t seq, const std::set<int64_t>& calls) {
@@ -70,12 +82,29 @@ RankContext::RankContext(ContextOptions options)
       // The store is gone, also for the ranks that wait in it. Their waits end with an error.
     }
   });
-  groups_.push_back(entry);
-  if (options_.generation > 0) {
-    generation_ = options_.generation - 1;  // the ranks that are there already connect to it in their next regroup
-    return;
+  return entry;
+}
+
+void RankContext::set_default_ranks(const RankSet& ranks) {
+  const GroupEntry before = find({});
+  if (ranks == RankSet(before.group->identity().ranks)) return;
+  if (!ranks.contains(options_.rank))
+    throw ArgumentError(fmt::format("rank {} is not among {}", options_.rank, ranks.str()));
+  const GroupEntry now = make_default(ranks);
+  {
+    std::lock_guard lock(mutex_);
+    groups_.front() = now;
+    former_defaults_.emplace_back(before.handle);
   }
-  start(entry);
+  before.group->close();
+  release_connections(before);
+}
+
+int RankContext::default_rank_of(int rank) const {
+  const GroupEntry all = find({});
+  const std::vector<int>& ranks = all.group->identity().ranks;
+  const auto found = std::ranges::find(ranks, rank);
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
 void RankContext::start(const GroupEntry& entry) {
@@ -145,6 +174,8 @@ GroupEntry RankContext::find(const Group& handle) const {
   if (!handle) return groups_.front();
   for (const GroupEntry& entry : groups_)
     if (entry.handle == handle) return entry;
+  for (const auto& former : former_defaults_)
+    if (former.lock() == handle) return groups_.front();
   throw ArgumentError("this process group was not made by dist::new_group of this rank, or it was destroyed");
 }
 
@@ -155,15 +186,18 @@ int64_t RankContext::abort_count() const {
 
 Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds timeout, const std::string& backend,
                              uint64_t call_site) {
+  const GroupEntry all = find({});
+  const std::vector<int>& all_ranks = all.group->identity().ranks;
+  const auto size = static_cast<int>(all_ranks.size());
   std::sort(ranks.begin(), ranks.end());
-  if (ranks.empty()) ranks = RankSet::all(options_.world_size).ranks();
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] < 0 || ranks[i] >= options_.world_size)
-      throw ArgumentError(
-          fmt::format("dist::new_group: there is no rank {}; ranks are 0 to {}", ranks[i], options_.world_size - 1));
+    if (ranks[i] < 0 || ranks[i] >= size)
+      throw ArgumentError(fmt::format("dist::new_group: there is no rank {}; ranks are 0 to {}", ranks[i], size - 1));
     if (i > 0 && ranks[i] == ranks[i - 1])
       throw ArgumentError(fmt::format("dist::new_group: rank {} is named twice", ranks[i]));
   }
+  for (int& rank : ranks) rank = all_ranks[static_cast<size_t>(rank)];
+  if (ranks.empty()) ranks = all_ranks;
   const BackendConfig config(backend.empty() ? options_.backend : backend);  // an unknown name: before anyone waits
   const auto me = std::find(ranks.begin(), ranks.end(), options_.rank);
 
@@ -184,8 +218,7 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
   }
   // All ranks make the call, in the sequence of the default group; those outside only count. When a rank is lost, there
   // is no default group, and only the members meet.
-  const GroupEntry all = find({});
-  const bool all_live = live_ranks_.size() == static_cast<size_t>(options_.world_size);
+  const bool all_live = (RankSet(all_ranks) - live_ranks_).empty();
   const RankSet members(ranks);
   if (!all_live && !(members - live_ranks_).empty())
     throw ArgumentError(fmt::format("dist::new_group: {} {} lost; the ranks that are left are {}",
@@ -318,12 +351,17 @@ void RankContext::regroup(int64_t generation, const RankSet& ranks, std::chrono:
     if (!entry.group->member()) continue;
     const RankSet lost = RankSet(entry.group->identity().ranks) - ranks;
     const std::string& name = entry.group->identity().name;
+    const bool is_default_of_session = options_.of_session && entry.group->identity().number == 0;
     entry.group->break_off(
         BreakCause::excluded,
-        lost.empty() ? fmt::format("group {} could not be rebuilt", name)
-                     : fmt::format("group {} needs {}, which {} lost. Make a group of the ranks that are left with "
-                                   "dist::new_group, or restart the session",
-                                   name, lost.words(), lost.size() == 1 ? "is" : "are"));
+        lost.empty()
+            ? fmt::format("group {} could not be rebuilt", name)
+            : fmt::format("group {} needs {}, which {} lost. {}", name, lost.words(), lost.size() == 1 ? "is" : "are",
+                          is_default_of_session
+                              ? "%dist_continue makes the ranks that are left the default group, %restart "
+                                "starts the lost ones again"
+                              : "Make a group of the ranks that are left with dist::new_group, or restart "
+                                "the session"));
     entry.group->set_excluded(!lost.empty());
     entry.backend->set_transport({});
     if (lost.empty()) complete.push_back(entry);

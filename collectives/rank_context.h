@@ -35,6 +35,7 @@ struct ContextOptions {
   bool own_user_only = false;  // the store's process is this user's
   int64_t generation = 0;  // above 0: joins a session that is running, at its regroup of this generation
   bool of_session = false;  // the calls of cells are in the log; else those of a program, which are named by its lines
+  RankSet members;  // ranks of the session that are the default group (set_default_ranks()); empty: all of them
 };
 
 /// A group as users hold it, with the objects of dist:: that make it work.
@@ -44,6 +45,8 @@ struct GroupEntry {
   std::shared_ptr<WatchedGroup> group;
 };
 
+// A rank of a session has one number there, by which logs, findings and the prompt call it: rank(), Identity::ranks. The
+// functions of dist:: count in the default group. The two differ once the default group does not have all ranks.
 class RankContext {
  public:
   /// Collective over all ranks: connects the default group. Throws Error naming the ranks that did not come.
@@ -81,7 +84,8 @@ class RankContext {
   /// Holds what inspectors attach to this rank: their own connections, whose type is not known here.
   std::shared_ptr<void>& attachment() { return attachment_; }
 
-  /// An empty handle means the default group. Throws ArgumentError for a group that this rank has not made.
+  /// An empty handle means the default group, as does that of a default group of before set_default_ranks(). Throws
+  /// ArgumentError for a group that this rank has not made.
   GroupEntry find(const Group& handle) const;
   /// See session_group.h. From any thread.
   std::vector<std::pair<std::string, int>> communicator_errors() const;
@@ -96,6 +100,11 @@ class RankContext {
   void abort(const std::string& reason);
   void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout);
   bool needs_regroup() const;
+  /// Lets these ranks of the session be the default group, numbered in their order, from the next regroup() on. Local;
+  /// this rank is one of them. Nothing changes where they are it already. By the rank's own thread.
+  void set_default_ranks(const RankSet& ranks);
+  /// Returns the number in the default group of a rank of the session; -1: it is not in it.
+  int default_rank_of(int rank) const;
   /// The number that the next group gets, by which its name is made. By the rank's own thread.
   int next_group_number() const { return next_group_number_; }
   void set_next_group_number(int number) { next_group_number_ = number; }
@@ -115,6 +124,7 @@ class RankContext {
   };
 
   GroupEntry make_entry(WatchedGroup::Identity identity);
+  GroupEntry make_default(const RankSet& ranks);
   void start(const GroupEntry& entry);
   void forget(const GroupEntry& entry);
   void call_abort_listener() const;
@@ -145,6 +155,7 @@ class RankContext {
   std::function<void()> abort_listener_;
   std::map<int, int64_t> departures_;  // rank → the last cell that it left
   std::vector<GroupEntry> groups_;  // by creation; the default group first
+  std::vector<c10::weak_intrusive_ptr<c10d::ProcessGroup>> former_defaults_;
   std::shared_ptr<void> attachment_;
   std::shared_ptr<StoreConnection> rendezvous_;  // while this rank waits in it for others
 };
@@ -168,6 +179,11 @@ bool join_session_again(const InitOptions& options);
 std::shared_ptr<RankContext> current_context();
 /// Returns the same, or throws an Error that says to call init_process_group.
 std::shared_ptr<RankContext> require_context(const char* function);
+/// Returns the group that a handle means now: find() of the current context, also for handles that it does not know.
+Group group_of_now(const Group& handle);
+/// Returns the ranks of a group as the session numbers them. Throws ArgumentError as find() does.
+std::vector<int> session_ranks(const Group& group);
+
 /// Sets the thread's or the process's context. Throws Error when there is one and `context` is not null.
 void set_current_context(std::shared_ptr<RankContext> context);
 

@@ -130,8 +130,23 @@ void check_device_works() {
   if (const auto context = current_context()) context->check_device_works();
 }
 
-void regroup_session(int64_t generation, const RankSet& ranks, double timeout_s) {
-  require_context("regroup")->regroup(generation, ranks, milliseconds(timeout_s));
+void regroup_session(int64_t generation, const RankSet& ranks, const RankSet& members, double timeout_s) {
+  const auto context = require_context("regroup");
+  if (!members.empty()) set_session_members(members);
+  context->regroup(generation, ranks, milliseconds(timeout_s));
+}
+
+void set_session_members(const RankSet& members) {
+  const auto context = current_context();
+  const auto world = session_world();
+  if (!context || !world) return;
+  world->options.members = members.empty() ? RankSet::all(world->options.world_size) : members;
+  context->set_default_ranks(world->options.members);
+}
+
+std::optional<RankNumber> rank_number() {
+  if (!current_context()) return std::nullopt;
+  return RankNumber{.rank = get_rank(), .world_size = get_world_size()};
 }
 
 bool needs_regroup() {

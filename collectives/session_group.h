@@ -45,8 +45,17 @@ void end_replacement();
 /// Closes every group, without waiting for a peer. Local.
 void end_session_group();
 
-/// Does what dist::regroup does, without LibTorch's types, for protocol::Regroup.
-void regroup_session(int64_t generation, const RankSet& ranks, double timeout_s);
+/// Does what dist::regroup does, without LibTorch's types, for protocol::Regroup. `members` of the session are the
+/// default group from then on; empty: as before.
+void regroup_session(int64_t generation, const RankSet& ranks, const RankSet& members, double timeout_s);
+/// Lets `members` of the session be the default group, unconnected, in a process that replaces a lost rank and runs its
+/// cells again; empty: all ranks. Local.
+void set_session_members(const RankSet& members);
+/// The number of this rank in the default group, and how many ranks that has; nothing where there is none.
+struct RankNumber {
+  int rank = 0, world_size = 1;
+};
+std::optional<RankNumber> rank_number();
 /// Whether a group of this rank was aborted or has failed, so that collectives need a regroup first
 /// (protocol::Done::regroup).
 bool needs_regroup();

@@ -39,7 +39,7 @@ std::pair<Group, std::vector<Group>> make_groups(const std::vector<std::vector<i
   std::pair<Group, std::vector<Group>> result;
   for (const std::vector<int>& ranks : lists) {
     result.second.push_back(context->new_group(ranks, timeout, backend, site));
-    if (std::find(ranks.begin(), ranks.end(), context->rank()) != ranks.end()) result.first = result.second.back();
+    if (std::find(ranks.begin(), ranks.end(), get_rank()) != ranks.end()) result.first = result.second.back();
   }
   if (!result.first) result.first = result.second.front();  // this rank is outside of it, as of all others
   return result;
@@ -49,7 +49,7 @@ std::pair<Group, std::vector<Group>> make_groups(const std::vector<std::vector<i
 std::pair<Group, std::vector<Group>> new_subgroups(int group_size, const Group& group,
                                                    std::chrono::milliseconds timeout, const std::string& backend) {
   const auto site = reinterpret_cast<uint64_t>(__builtin_return_address(0));
-  const std::vector<int> ranks = require_context("new_subgroups")->find(group).group->identity().ranks;
+  const std::vector<int> ranks = get_process_group_ranks(group);
   const int size = static_cast<int>(ranks.size());
   if (group_size < 1 || size % group_size != 0)
     throw ArgumentError(
@@ -67,8 +67,7 @@ std::pair<Group, std::vector<Group>> new_subgroups_by_enumeration(
     const std::vector<std::vector<int>>& ranks_per_subgroup_list, std::chrono::milliseconds timeout,
     const std::string& backend) {
   const auto site = reinterpret_cast<uint64_t>(__builtin_return_address(0));
-  const auto context = require_context("new_subgroups_by_enumeration");
-  check_lists("new_subgroups_by_enumeration", "ranks_per_subgroup_list", ranks_per_subgroup_list, context->world_size(),
+  check_lists("new_subgroups_by_enumeration", "ranks_per_subgroup_list", ranks_per_subgroup_list, get_world_size(),
               "the default group");
   check_limit("new_subgroups_by_enumeration", "timeout", timeout);
   return make_groups(ranks_per_subgroup_list, timeout, backend, site);
@@ -81,9 +80,10 @@ Group split_group(const Group& parent, const std::vector<std::vector<int>>& spli
   check_lists("split_group", "split_ranks", split_ranks, static_cast<int>(identity.ranks.size()),
               "group " + identity.name);
   check_limit("split_group", "timeout", timeout);
+  const std::vector<int> ranks = get_process_group_ranks(parent);
   std::vector<std::vector<int>> lists = split_ranks;
   for (std::vector<int>& list : lists)
-    for (int& rank : list) rank = identity.ranks[static_cast<size_t>(rank)];
+    for (int& rank : list) rank = ranks[static_cast<size_t>(rank)];
   return make_groups(lists, timeout, identity.backend.str(), site).first;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/group_arguments.h"
 #include "collectives/watch/watched_work.h"
 #include "protocol/dist_error.h"
 
@@ -33,7 +34,7 @@ int Work::source_rank() const {
   const auto* watched = dynamic_cast<const WatchedWork*>(&work("source_rank"));
   const int rank = watched ? watched->sourceRank() : -1;
   if (rank < 0) throw ArgumentError("dist::Work::source_rank: this is no work of recv, or it is not done");
-  return watched->group()->global_rank(rank);
+  return default_rank_of(watched->group()->global_rank(rank));
 }
 
 void Work::synchronize() const { work("synchronize").synchronize(); }

@@ -79,6 +79,7 @@ torch::Device DistributedModule::device() const { return state_->replica().devic
 
 void DistributedModule::sync_module_states(int src) const {
   restore_full_precision();
+  state_->follow_regroup();
   if (state_->group().size() > 1) state_->broadcast_module_states(src);
 }
 void DistributedModule::check_reducer_finalized() const { state_->check_last_backward(); }

@@ -12,6 +12,11 @@ namespace lockstep::ddp {
 
 DistributedSampler::DistributedSampler(size_t size, DistributedSamplerOptions options)
     : options_(std::move(options)), size_(size), epoch_(std::make_shared<std::atomic<size_t>>(0)) {
+  reset();
+}
+
+/// The default group may have fewer ranks than when the sampler was made (%dist_continue).
+void DistributedSampler::take_share() {
   const bool grouped = dist::is_initialized();
   num_replicas_ = options_.num_replicas().value_or(grouped ? static_cast<size_t>(dist::get_world_size()) : 1);
   rank_ = options_.rank().value_or(grouped ? static_cast<size_t>(dist::get_rank()) : 0);
@@ -19,7 +24,6 @@ DistributedSampler::DistributedSampler(size_t size, DistributedSamplerOptions op
     throw ArgumentError("DistributedSampler: rank " + std::to_string(rank_) + " of " + std::to_string(num_replicas_) +
                         " replicas; rank must be less than num_replicas, which is 1 or more");
   }
-  reset();
 }
 
 size_t DistributedSampler::size() const {
@@ -27,6 +31,7 @@ size_t DistributedSampler::size() const {
 }
 
 void DistributedSampler::reset(std::optional<size_t> new_size) {
+  take_share();
   if (new_size) size_ = *new_size;
   std::vector<int64_t> order(size_);
   if (options_.shuffle()) {

@@ -21,9 +21,10 @@
 namespace lockstep::ddp {
 
 struct DistributedSamplerOptions {
-  /// Number of ranks that share the samples. Unset: the size of the default group, 1 without a group.
+  /// Number of ranks that share the samples. Unset: the size of the default group as the epoch begins, 1 without a
+  /// group.
   TORCH_ARG(std::optional<size_t>, num_replicas) = std::nullopt;
-  /// This rank among them. Unset: its rank in the default group, 0 without a group.
+  /// This rank among them. Unset: its rank in the default group then, 0 without a group.
   TORCH_ARG(std::optional<size_t>, rank) = std::nullopt;
   /// Whether the order differs in each epoch, equally on all ranks. Otherwise it ascends.
   TORCH_ARG(bool, shuffle) = true;
@@ -49,7 +50,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   size_t size() const;
   const DistributedSamplerOptions& options() const { return options_; }
 
-  /// Goes to the beginning of the epoch. `new_size` is the dataset's.
+  /// Goes to the beginning of the epoch. `new_size` is the dataset's. Throws as the constructor does.
   void reset(std::optional<size_t> new_size = std::nullopt) override;
   /// Returns the next indices, `batch_size` of them or as many as there are left; none at the end of the epoch.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
@@ -58,8 +59,10 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
+  void take_share();
+
   DistributedSamplerOptions options_;
-  size_t size_, num_replicas_, rank_;
+  size_t size_, num_replicas_ = 1, rank_ = 0;
   std::shared_ptr<std::atomic<size_t>> epoch_;  // one of all copies
   std::vector<size_t> indices_;  // of this rank, in this epoch
   size_t next_ = 0;

@@ -249,8 +249,8 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
     num_batches_tracked += 1;
     if (!options.momentum()) momentum = 1.0 / num_batches_tracked.item<double>();  // the mean of all batches
   }
-  if (!group_) group_ = default_group();
-  return sync_batch_norm(input, weight, bias, running_mean, running_var, momentum, options.eps(), group_);
+  return sync_batch_norm(input, weight, bias, running_mean, running_var, momentum, options.eps(),
+                         group_ ? group_ : default_group());
 }
 
 int convert_sync_batchnorm(torch::nn::Module& module, c10::intrusive_ptr<c10d::ProcessGroup> group) {

@@ -25,7 +25,7 @@ torch::Tensor sync_batch_norm(const torch::Tensor& input, const torch::Tensor& w
 /// BatchNorm, and local: without running statistics it takes those of this rank's batch.
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
-  /// Without a group it takes the default group, looked up at the first forward in training.
+  /// Without a group it takes the default group, looked up at each forward in training.
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options,
                              c10::intrusive_ptr<c10d::ProcessGroup> group = {});
   explicit SyncBatchNormImpl(int64_t num_features) : SyncBatchNormImpl(torch::nn::BatchNormOptions(num_features)) {}

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "collectives/dist.h"
+#include "collectives/rank_context.h"
 #include "ddp/hooks/comm_hooks.h"
 #include "ddp/hooks/default_group.h"
 #include "protocol/error.h"
@@ -32,8 +32,14 @@ void TrainingGroup::exchange(c10::intrusive_ptr<c10d::ProcessGroup> group) {
   size_ = group_->getSize();
 }
 
-bool TrainingGroup::was_regrouped() const { return generation_ != dist::get_generation(group_); }
-void TrainingGroup::follow_regroup() { generation_ = dist::get_generation(group_); }
+bool TrainingGroup::was_regrouped() const {
+  return dist::group_of_now(group_) != group_ || generation_ != dist::get_generation(group_);
+}
+
+void TrainingGroup::follow_regroup() {
+  if (auto now = dist::group_of_now(group_); now != group_) exchange(std::move(now));
+  generation_ = dist::get_generation(group_);
+}
 
 c10::intrusive_ptr<c10d::Work> TrainingGroup::all_reduce(torch::Tensor& tensor, c10d::ReduceOp op) const {
   std::vector<torch::Tensor> tensors{tensor};

@@ -13,7 +13,7 @@ LOCKSTEP_MESSAGE("unreadable", Unreadable, problem)
 namespace function {
 LOCKSTEP_EMPTY_MESSAGE("barrier", Barrier)
 LOCKSTEP_EMPTY_MESSAGE("preempted", Preempted)
-LOCKSTEP_MESSAGE("python", Python, text, number, own_names, rich)
+LOCKSTEP_MESSAGE("python", Python, text, number, own_names, rich, again, until, met, unknown, groups)
 LOCKSTEP_MESSAGE("frame", Frame, move)
 LOCKSTEP_EMPTY_MESSAGE("detach", Detach)
 }  // namespace function
@@ -47,14 +47,15 @@ static void to_json(nlohmann::json& json, const Question& question) { json = enc
 static void from_json(const nlohmann::json& json, Question& question) { question = decode_part<Question>(json); }
 
 LOCKSTEP_JSON(Step, line, names)
+LOCKSTEP_JSON(LeftOut, line, why)
 LOCKSTEP_JSON(CellError, type, message, where, where_cell, where_line, root_cause, stack, traceback)
 
 LOCKSTEP_MESSAGE("prelude", Prelude, path)
 LOCKSTEP_MESSAGE("load", Load, cell, name, entry, steps, ranks, file)
 LOCKSTEP_MESSAGE("drop", Drop, cell)
-LOCKSTEP_MESSAGE("run", Run, cell, number, object, object_number, again, skip, groups)
+LOCKSTEP_MESSAGE("run", Run, cell, number, object, object_number, again, skip, groups, members)
 LOCKSTEP_MESSAGE("builtin", Builtin, cell, function)
-LOCKSTEP_MESSAGE("regroup", Regroup, generation, ranks, timeout_s)
+LOCKSTEP_MESSAGE("regroup", Regroup, generation, ranks, members, timeout_s)
 LOCKSTEP_MESSAGE("interrupt", Interrupt, cell)
 LOCKSTEP_MESSAGE("abort", Abort, reason)
 LOCKSTEP_MESSAGE("query", Query, id, question)
@@ -67,7 +68,8 @@ LOCKSTEP_MESSAGE("hello", Hello, rank, pid, host, device, versions, cell_limit, 
 LOCKSTEP_MESSAGE("ready", Ready, threads)
 LOCKSTEP_MESSAGE("not_ready", NotReady, message)
 LOCKSTEP_MESSAGE("loaded", Loaded, cell, ok, message, warning)
-LOCKSTEP_MESSAGE("done", Done, cell, status, steps_done, error, run_ms, collectives, regroup, meetings, groups)
+LOCKSTEP_MESSAGE("done", Done, cell, status, steps_done, error, run_ms, collectives, regroup, meetings, groups,
+                 left_out)
 LOCKSTEP_MESSAGE("regrouped", Regrouped, generation, ok, message)
 LOCKSTEP_MESSAGE("output", Output, cell, stream)
 LOCKSTEP_MESSAGE("value", Value, cell, text, data, as_range, label)

@@ -57,6 +57,7 @@ struct Run {
   bool again = false;
   std::vector<int64_t> skip;  // then: steps that do not run
   std::vector<int64_t> groups;  // then: Done::groups of the rank that is replaced
+  RankSet members;  // ranks that were the default group as it ran; empty: all ranks
 };
 
 /// A function or a question that could not be read. The answer is `problem`, which names the field.
@@ -77,6 +78,11 @@ struct Python {
   int64_t number = 0;  // what people call the cell
   bool own_names = false;  // what it assigns is not the program's
   bool rich = false;  // values are wanted as HTML and pictures, too: Value::data is {"mime": {TYPE: TEXT}} then
+  // The process replaces a lost rank, as in Run::again. Of the statements of `text`:
+  bool again = false;
+  int64_t until = 0;  // so many had been completed
+  std::vector<int64_t> met, unknown;  // these met other ranks, and of these nobody knows; they do not run
+  std::vector<int64_t> groups;  // Done::groups
 };
 /// Selects the frame that is `move` frames further up (towards the caller), and writes the frames as output.
 struct Frame {
@@ -100,6 +106,7 @@ struct Builtin {
 struct Regroup {
   int64_t generation = 0;
   RankSet ranks;
+  RankSet members;  // ranks that are the default group from now on, numbered in their order; empty: as before
   double timeout_s = 30;
 };
 
@@ -242,6 +249,12 @@ struct CellError {
   std::string traceback;  // of a Python cell, as Python prints it; empty: there is none
 };
 
+/// A statement that does not run again, and why.
+struct LeftOut {
+  int line = 0;
+  std::string why;
+};
+
 struct Done {
   int64_t cell = 0;
   CellStatus status = CellStatus::ok;  // or error, interrupted, aborted
@@ -254,6 +267,7 @@ struct Done {
   std::vector<int64_t> meetings;
   // For each step that has begun, the number of the first group that it makes, if it makes one.
   std::vector<int64_t> groups;
+  std::vector<LeftOut> left_out;  // of Python that runs again
 };
 
 struct Regrouped {

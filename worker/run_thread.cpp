@@ -1,4 +1,5 @@
 #include "worker/run_thread.h"
+#include "worker/cell/rank_names.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -155,6 +156,11 @@ void RunThread::handle(const protocol::Load& load, const std::string& bytes) {
 
 void RunThread::handle(const protocol::Drop& drop) { cells_.drop(drop.cell); }
 
+/// Cells count in the default group, which may have changed. Without one (destroy_process_group) nothing has.
+void RunThread::take_rank_number() {
+  if (const auto number = dist::rank_number()) set_rank_number(number->rank, number->world_size);
+}
+
 void RunThread::begin_cell(int64_t cell, int64_t number) {
   run_state().begin_cell(cell, number == 0 ? cell : number);
   dist::name_cell(cell, run_state().number());
@@ -236,7 +242,11 @@ void RunThread::handle(const protocol::Run& run) {
   begin_cell(run.cell, run.number);
   const auto start = std::chrono::steady_clock::now();
   std::optional<dist::Rejoining> rejoining;
-  if (run.again) rejoining.emplace();
+  if (run.again) {
+    rejoining.emplace();
+    dist::set_session_members(run.members);
+    take_rank_number();
+  }
   cells_.run(run, done);
   end_device_work(done, std::max<int64_t>(0, done.steps_done - 1));
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
@@ -267,11 +277,12 @@ void RunThread::handle(const protocol::Regroup& regroup) {
   protocol::Regrouped answer;
   answer.generation = regroup.generation;
   try {
-    dist::regroup_session(regroup.generation, regroup.ranks, regroup.timeout_s);
+    dist::regroup_session(regroup.generation, regroup.ranks, regroup.members, regroup.timeout_s);
     answer.ok = true;
   } catch (const std::exception& error) {
     answer.message = error.what();
   }
+  take_rank_number();
   run_state().enter(RankState::idle);  // before the hub hears of it: it may ask what the rank is at
   outbox_.post(answer);
 }

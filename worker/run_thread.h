@@ -32,6 +32,7 @@ class RunThread {
   void handle(const protocol::Run& run);
   void handle(const protocol::Builtin& builtin);
   void handle(const protocol::Regroup& regroup);
+  static void take_rank_number();
   void handle(const protocol::Configure& configure);
 
   void begin_cell(int64_t cell, int64_t number);

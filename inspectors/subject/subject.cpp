@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "collectives/dist.h"
+#include "collectives/rank_context.h"
 #include "ddp/inspection.h"
 #include "ddp/options.h"
 #include "inspectors/subject/learning_rate.h"
@@ -262,7 +263,7 @@ void describe(Subject& subject, const std::string& prefix, const ddp::Distribute
 
 RankSet ranks_of(const ddp::DistributedModule& wrapper, const RankSet& alive) {
   try {
-    return RankSet(dist::get_process_group_ranks(wrapper.process_group())) & alive;
+    return RankSet(dist::session_ranks(wrapper.process_group())) & alive;
   } catch (const dist::ArgumentError&) {  // a group that dist did not make may have all ranks
     return alive;
   }

@@ -193,7 +193,7 @@ std::string names_of(const ddp::Bucket& bucket) {
 BucketsReport buckets(const ddp::DistributedModule& net, const BucketsOptions& options) {
   BucketsReport report;
   std::optional<RankSet> group;
-  if (dist::is_initialized()) group = RankSet(dist::get_process_group_ranks(net.process_group()));
+  if (dist::is_initialized()) group = RankSet(dist::session_ranks(net.process_group()));
   Inspection inspection({.inspector = "buckets", .object = options.name(), .ranks = group}, options);
   if (!inspection.takes_part()) return report;
   report.buckets = net.buckets();

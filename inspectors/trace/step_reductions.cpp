@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "collectives/log/collective_record.h"
+#include "collectives/rank_context.h"
 #include "collectives/watch/call_context.h"
 #include "inspectors/trace/program_log.h"
 #include "inspectors/trace/time_mark.h"
@@ -38,7 +39,7 @@ void set_other_collectives(uint64_t (*count)()) { other_collectives = count; }
 StepGroup group_of_dist(const dist::Group& group) {
   if (!dist::is_initialized()) return {};
   const dist::Group handle = group ? group : dist::default_group();
-  return {.handle = handle, .name = dist::get_group_name(handle), .ranks = dist::get_process_group_ranks(handle)};
+  return {.handle = handle, .name = dist::get_group_name(handle), .ranks = dist::session_ranks(handle)};
 }
 
 std::vector<StepReduction> reductions_since(uint64_t count, const StepGroup& group) {

@@ -27,6 +27,10 @@ void GroupConnections::lose_step() {
   if (phase_ == Phase::in_step && services_.workers.owns_processes()) enter(Phase::out_of_step);
 }
 
+void GroupConnections::set_default_ranks(const RankSet& ranks) {
+  if (std::exchange(default_ranks_, ranks) != ranks) lose_step();
+}
+
 bool GroupConnections::connect_if_needed(const std::function<bool()>& interrupted) {
   RankGroup& workers = services_.workers;
   const RankSet live = workers.live();
@@ -34,7 +38,10 @@ bool GroupConnections::connect_if_needed(const std::function<bool()>& interrupte
   if (workers.has_store()) {
     enter(Phase::connecting);
     answers_.clear();
-    workers.hub().send(live, protocol::Regroup{++generation_, live, static_cast<double>(kRegroupLimit.count())});
+    workers.hub().send(live, protocol::Regroup{.generation = ++generation_,
+                                               .ranks = live,
+                                               .members = default_ranks_,
+                                               .timeout_s = static_cast<double>(kRegroupLimit.count())});
     const auto answered = [&] { return all_answered(live); };
     const auto stopped = [&] { return interrupted() || !workers.has_store(); };
     services_.loop.run_until([&] { return answered() || stopped(); }, Clock::now() + kRegroupLimit + kRegroupGrace);

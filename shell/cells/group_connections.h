@@ -1,5 +1,6 @@
 // Keeps the connections among the ranks: whether their collectives are in step, and what connects them again where they
-// are not. The store's process makes all connections, so without it there are no new ones.
+// are not. The store's process makes all connections, so without it there are no new ones. The default group is all
+// ranks of the session, or those that live went on as it without the others: then they count in their order there.
 //
 //   in_step ─→ out_of_step ─→ connecting ─→ in_step
 //                   ↑             └─→ out_of_step, where it failed: the next cell tries again
@@ -18,7 +19,8 @@ class GroupConnections {
  public:
   enum class Phase { in_step, out_of_step, connecting };
 
-  GroupConnections(const CellServices& services, OpenCells& cells) : services_(services), cells_(cells) {}
+  GroupConnections(const CellServices& services, OpenCells& cells)
+      : services_(services), cells_(cells), default_ranks_(RankSet::all(services.workers.world_size())) {}
 
   Phase phase() const { return phase_; }
   /// Notes that the collectives of the ranks are not in step any more.
@@ -27,6 +29,11 @@ class GroupConnections {
   /// have answered, or `interrupted` is true. Returns whether they are connected afresh.
   bool connect_if_needed(const std::function<bool()>& interrupted);
   void answered(int rank, const protocol::Regrouped& message);
+
+  /// Returns the ranks of the default group, as the session numbers them; dead ones may be among them.
+  const RankSet& default_ranks() const { return default_ranks_; }
+  /// Lets `ranks`, which are all that live, be the default group from the next connect on.
+  void set_default_ranks(const RankSet& ranks);
 
   /// Returns the generation in which the ranks connect next.
   int64_t next_generation() const { return generation_ + 1; }
@@ -47,6 +54,7 @@ class GroupConnections {
   Phase phase_ = Phase::in_step;
   int64_t generation_ = 0;
   std::map<int, protocol::Regrouped> answers_;  // of this generation
+  RankSet default_ranks_;
   bool reported_no_store_ = false;
   RankSet in_new_group_;
 };

@@ -63,6 +63,58 @@ TEST(Regroup, NeedsNoOtherForAGroupThatStaysOut) {
   });
 }
 
+/// Reconnects without rank 1 of 4: the others are the default group, and count from 0 in it.
+void go_on_without_rank_1(int64_t generation) {
+  dist::current_context()->set_default_ranks({0, 2, 3});
+  dist::regroup(generation, {0, 2, 3});
+}
+
+TEST(DefaultRanks, CountFromZero) {
+  spawn_ranks(4, [](int rank, int) {
+    const dist::Group before = dist::default_group();
+    const dist::Group pair = dist::new_group({0, 3}), broken = dist::new_group({1, 2});
+    if (rank == 1) return;
+    go_on_without_rank_1(1);
+    const int number = rank == 0 ? 0 : rank - 1;
+    EXPECT_EQ(dist::get_rank(), number);
+    EXPECT_EQ(dist::get_world_size(), 3);
+    EXPECT_EQ(dist::current_context()->rank(), rank) << "the session's number";
+    EXPECT_EQ(dist::all_gather_object(rank), (std::vector<int>{0, 2, 3}));
+    at::Tensor from_last = at::full({1}, static_cast<double>(rank));
+    dist::broadcast(from_last, 2);
+    EXPECT_EQ(from_last.item<double>(), 3);
+    EXPECT_THROW(dist::broadcast(from_last, 3), dist::ArgumentError);
+    at::Tensor sum = at::ones({1});
+    dist::all_reduce(sum, dist::ReduceOp::SUM, before);  // a handle of before is the new group
+    EXPECT_EQ(sum.item<double>(), 3);
+    EXPECT_EQ(dist::get_process_group_ranks(pair), (std::vector<int>{0, 2}));
+    EXPECT_EQ(dist::get_process_group_ranks(broken), (std::vector<int>{-1, 1}));
+    EXPECT_EQ(dist::session_ranks(pair), (std::vector<int>{0, 3}));
+    const dist::Group last_two = dist::new_group({1, 2});
+    EXPECT_EQ(dist::get_rank(last_two), number - 1 < 0 ? -1 : number - 1);
+    if (number > 0) dist::barrier(last_two);
+    if (number == 1) dist::send(at::full({1}, 5.0), 2);
+    if (number == 2) EXPECT_EQ(dist::recv(sum), 1);
+    const auto [mine, all] = dist::new_subgroups_by_enumeration({{0, 2}, {1}});
+    EXPECT_EQ(dist::get_world_size(mine), number == 1 ? 1 : 2);
+    EXPECT_EQ(dist::get_process_group_ranks(mine), number == 1 ? std::vector<int>{1} : (std::vector<int>{0, 2}));
+  });
+}
+
+TEST(DefaultRanks, AreThoseOfTheSessionAgain) {
+  spawn_ranks(4, [](int rank, int size) {
+    if (rank != 1) go_on_without_rank_1(1);
+    const dist::Group middle = dist::default_group();
+    dist::current_context()->set_default_ranks(RankSet::all(size));
+    dist::regroup(2, RankSet::all(size));
+    EXPECT_EQ(dist::get_rank(), rank);
+    at::Tensor sum = at::ones({1});
+    dist::all_reduce(sum, dist::ReduceOp::SUM, middle);
+    EXPECT_EQ(sum.item<double>(), 4);
+    EXPECT_THROW(dist::current_context()->set_default_ranks({9}), dist::ArgumentError);
+  });
+}
+
 TEST(Death, OfARankIsNamedAndTheOthersGoOn) {
   const auto outcomes = run_as_processes(3, [](int rank, int) {
     const dist::Group pair = dist::new_group({0, 2});

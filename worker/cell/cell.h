@@ -42,7 +42,7 @@ void show_in_full() __asm__("lockstep_cell_show_in_full");
 
 // Symbols have names of their own, so that no library's `rank` or `device` is taken for ours.
 extern const int rank __asm__("lockstep_cell_rank");  // 0 to world_size - 1
-extern const int world_size __asm__("lockstep_cell_world_size");  // ranks of the session
+extern const int world_size __asm__("lockstep_cell_world_size");  // ranks of the default group
 extern const int local_rank __asm__("lockstep_cell_local_rank");  // among the ranks of this machine
 extern const int node_rank __asm__("lockstep_cell_node_rank");  // of this machine among the session's
 extern const int gpu_id __asm__("lockstep_cell_gpu_id");  // -1 on a CPU

@@ -21,4 +21,9 @@ void name_rank(const Configuration& configuration) {
   device_of_cells = c10::Device(configuration.device);
 }
 
+void set_rank_number(int rank, int world_size) {
+  rank_of_cells = rank;
+  world_size_of_cells = world_size;
+}
+
 }  // namespace lockstep::worker

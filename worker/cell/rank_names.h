@@ -8,4 +8,7 @@ namespace lockstep::worker {
 /// and again where they have changed since.
 void name_rank(const Configuration& configuration);
 
+/// Gives this rank another number in the default group, which has `world_size` ranks. On the run thread, between cells.
+void set_rank_number(int rank, int world_size);
+
 }  // namespace lockstep::worker
