@@ -82,6 +82,7 @@ CodeResult CellRunner::run(const CellRequest& request, const OverAfter& over) {
   }
   const int64_t id = cell.run.id();
   protocol::Run run{.cell = id, .number = request.number};
+  if (default_ranks() != RankSet::all(services_.workers.world_size())) run.members = default_ranks();
   if (prepared.object.id != id) run.object = prepared.object.id, run.object_number = prepared.object.number;
   for (;;) {
     cell.run.started();
@@ -110,7 +111,10 @@ CodeResult CellRunner::run_builtin(const protocol::Function& function, const Ran
   request.number = number;
   OpenCell& cell = preparation_.open(request);
   cell.run.started();
-  services_.workers.hub().send(ranks, protocol::Builtin{cell.run.id(), function});
+  const protocol::Builtin builtin{cell.run.id(), function};
+  const auto* python = std::get_if<protocol::function::Python>(&function);
+  if (python && !python->own_names && services_.keeps_past_cells()) past_.begins(ranks, builtin);
+  services_.workers.hub().send(ranks, builtin);
   serve(cell);
   return end_serving(cell, {});
 }
@@ -145,11 +149,14 @@ std::optional<RestartedRank> CellRunner::start_again(int rank, const protocol::C
                        .left_out = plan.left_out,
                        .cells_without_it = plan.cells_without_it,
                        .output_bytes = replay_->output_bytes()};
+  result.left_out.insert(result.left_out.end(), replay_->left_out().begin(), replay_->left_out().end());
+  std::ranges::stable_sort(result.left_out, {}, &LeftOutStep::number);
   if (!plan.lost.empty())
     services_.compiler.ask(protocol::Forget{.names = {}, .undo = 0, .rank = rank, .lost = plan.lost});
   if (!workers.live().contains(rank)) return std::nullopt;
   replay_.reset();
   past_.came_back(rank);
+  connections_.set_default_ranks(default_ranks() | RankSet{rank});
   connections_.lose_step();
   return result;
 }
@@ -158,6 +165,11 @@ bool CellRunner::connect() {
   stopper_.begin();
   connect_ranks();
   return connections_.phase() == GroupConnections::Phase::in_step;
+}
+
+bool CellRunner::continue_without_the_dead() {
+  connections_.set_default_ranks(services_.workers.live());
+  return connect();
 }
 
 void CellRunner::connect_ranks() {
@@ -428,8 +440,19 @@ std::string CellRunner::note_last_step(int rank) {
                      cells_.number_of(last.cell), last.done_ns > 0 ? "" : ", which had not ended");
 }
 
+/// No rank is in a cell.
+void CellRunner::has_left(int rank) {
+  past_.died(rank, 0, 0);
+  hangs_.died(rank);
+  connections_.lose_step();
+  preparation_.forget_objects();
+  output_.left(rank);
+  services_.emit(RankEvent{rank, RankState::ending, ""});
+}
+
 void CellRunner::died(int rank, const protocol::CellError& last_words) {
   protocol::CellError error = last_words;
+  if (!services_.workers.share_machine()) error.message += "\nit was on host " + services_.workers.rank(rank).host;
   error.message += note_last_step(rank);
   hangs_.died(rank);
   connections_.lose_step();

@@ -58,6 +58,11 @@ class CellRunner {
   std::optional<RestartedRank> restart(int rank, const protocol::Configure& configuration);
   /// Connects the groups of all live ranks, where they are not. Returns whether they are connected.
   bool connect();
+  /// Lets the ranks that live be the default group, without the others, and connects them. Returns whether they are
+  /// connected. No rank is in a cell.
+  bool continue_without_the_dead();
+  /// Returns the ranks of the default group.
+  const RankSet& default_ranks() const { return connections_.default_ranks(); }
   /// Whether the user has interrupted what was begun last.
   bool is_interrupted() const { return stopper_.is_interrupted(); }
 
@@ -92,6 +97,7 @@ class CellRunner {
   void message(FromWorker& from);
   void last_output(int rank, Stream stream, std::string bytes);
   void died(int rank, const protocol::CellError& error);
+  void has_left(int rank);
   void store_ended(const std::string& how) { connections_.store_ended(how); }
 
   /// Returns what the cell that is prepared or served is at, from the collective logs; nothing where none is.

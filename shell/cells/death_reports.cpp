@@ -22,6 +22,11 @@ std::string way_back(const RankSet& dead, const RankSet& live) {
                      is_one ? "it" : "them", is_one ? "its place" : "their places", from);
 }
 
+std::string way_on(const RankSet& dead, const RankSet& live) {
+  return fmt::format("\n%dist_continue goes on without {}: {} {} the default group", dead.size() == 1 ? "it" : "them",
+                     live.words(), live.size() == 1 ? "is then" : "are then");
+}
+
 }  // namespace
 
 void DeathReports::died(int rank, const protocol::CellError& error, const std::string& where) {
@@ -70,16 +75,17 @@ void DeathReports::advise() {
   }
   const bool comes_back = services_.keeps_past_cells() && services_.workers.has_store() &&
                           std::ranges::all_of(dead, [&](int rank) { return services_.workers.can_restart(rank); });
+  const bool can_go_on = !services_.options.has_python_ranks() && services_.workers.has_store();
   if (live.empty()) {
     services_.message(
         fmt::format("no rank is left: {}%dist_reset starts them afresh, %history and %save have the cells so far",
                     comes_back ? "%restart starts them again in their places, " : ""));
   } else {
-    services_.message(
-        fmt::format("what {} held is lost. Cells run on {} from now on, which keep{} what {}{}\n%dist_reset starts all "
-                    "ranks afresh",
-                    dead.words(), live.words(), live.size() == 1 ? "s" : "",
-                    live.size() == 1 ? "it holds" : "they hold", comes_back ? way_back(dead, live) : ""));
+    services_.message(fmt::format(
+        "what {} held is lost. Cells run on {} from now on, which keep{} what {}{}\n%dist_reset starts all "
+        "ranks afresh",
+        dead.words(), live.words(), live.size() == 1 ? "s" : "", live.size() == 1 ? "it holds" : "they hold",
+        (comes_back ? way_back(dead, live) : "") + (can_go_on ? way_on(dead, live) : "")));
   }
 }
 

@@ -101,24 +101,37 @@ void PastCells::begins(const RankSet& ranks, const protocol::Run& run) {
   auto entry = std::make_unique<Entry>(Run{.message = run, .parts = {}});
   Run& past = std::get<Run>(*entry);
   for (const int rank : ranks) past.parts[rank];
-  runs_[run.cell] = &past;
+  runs_[run.cell] = &past.parts;
   entries_.push_back(std::move(entry));
+}
+
+void PastCells::begins(const RankSet& ranks, const protocol::Builtin& python) {
+  auto entry = std::make_unique<Entry>(PythonRun{.message = python, .parts = {}});
+  Parts& parts = std::get<PythonRun>(*entry).parts;
+  for (const int rank : ranks) parts[rank];
+  runs_[python.cell] = &parts;
+  entries_.push_back(std::move(entry));
+}
+
+PastCells::Parts& PastCells::parts_of(size_t entry) {
+  Entry& all = *entries_.at(entry);
+  return std::holds_alternative<Run>(all) ? std::get<Run>(all).parts : std::get<PythonRun>(all).parts;
 }
 
 void PastCells::done(int rank, const protocol::Done& message) {
   const auto run = runs_.find(message.cell);
   if (run == runs_.end()) return;
-  run->second->parts[rank] = {.has_ended = true,
-                              .steps_done = message.steps_done,
-                              .meetings = message.meetings,
-                              .unknown = {},
-                              .groups = message.groups};
+  (*run->second)[rank] = {.has_ended = true,
+                          .steps_done = message.steps_done,
+                          .meetings = message.meetings,
+                          .unknown = {},
+                          .groups = message.groups};
 }
 
 void PastCells::died(int rank, int64_t cell, int64_t step) {
   if (!died_after_.try_emplace(rank, entries_.size()).second) return;
-  if (const auto run = runs_.find(cell); run != runs_.end() && run->second->parts.contains(rank))
-    run->second->parts[rank].steps_done = step;
+  if (const auto run = runs_.find(cell); run != runs_.end() && run->second->contains(rank))
+    run->second->at(rank).steps_done = step;
 }
 
 const PastObject* PastCells::object_of(int rank, int64_t cell) const {
@@ -129,13 +142,13 @@ const PastObject* PastCells::object_of(int rank, int64_t cell) const {
 }
 
 /// A rank that has died in a run has not reported where it met others: those that came further than it have.
-void PastCells::settle_death(int rank, Run& run) const {
-  Part& mine = run.parts[rank];
+void PastCells::settle_death(int rank, Parts& parts) {
+  Part& mine = parts[rank];
   if (mine.has_ended) return;
   mine.has_ended = true;
   for (int64_t step = 0; step < mine.steps_done; ++step) {
     bool is_known = false, meets = false;
-    for (const auto& [other, theirs] : run.parts) {
+    for (const auto& [other, theirs] : parts) {
       if (other == rank || !theirs.has_ended) continue;
       is_known |= theirs.steps_done > step;
       meets |= contains(theirs.meetings, static_cast<size_t>(step));
@@ -148,33 +161,59 @@ void PastCells::settle_death(int rank, Run& run) const {
   }
 }
 
-Replay PastCells::replay(int rank) {
+void PastCells::note_run_without(int rank, size_t entry, int64_t number, Replay& replay) const {
+  const auto death = died_after_.find(rank);
+  if (death != died_after_.end() && entry >= death->second && number > 0)
+    replay.cells_without_it.insert(static_cast<int>(number));
+}
+
+void PastCells::add_python(int rank, size_t entry, Replay& replay) {
+  PythonRun& run = std::get<PythonRun>(*entries_[entry]);
+  auto& function = std::get<protocol::function::Python>(run.message.function);
+  if (!run.parts.contains(rank)) return note_run_without(rank, entry, function.number, replay);
+  settle_death(rank, run.parts);
+  const Part& part = run.parts.at(rank);
+  Replay::Cell cell{.run = entry, .message = {}, .python = run.message, .number = function.number, .runs = true};
+  auto& again = std::get<protocol::function::Python>(cell.python->function);
+  again.again = true;
+  again.until = part.steps_done;
+  again.met = part.meetings;
+  again.unknown = part.unknown;
+  again.groups = part.groups;
+  replay.actions.emplace_back(std::move(cell));
+}
+
+Replay PastCells::replay(int rank, bool is_python) {
   Replay replay;
   MissingNames missing;
   for (size_t index = 0; index < entries_.size(); ++index) {
     if (const auto* object = std::get_if<PastObject>(entries_[index].get())) {
-      if (object->ranks.contains(rank)) replay.actions.emplace_back(object);
+      if (!is_python && object->ranks.contains(rank)) replay.actions.emplace_back(object);
+      continue;
+    }
+    if (std::holds_alternative<PythonRun>(*entries_[index])) {
+      add_python(rank, index, replay);
       continue;
     }
     Run& run = std::get<Run>(*entries_[index]);
     const PastObject* const object = object_of(rank, run.object());
     if (!run.parts.contains(rank) || !object) {
-      const auto death = died_after_.find(rank);
-      if (death != died_after_.end() && index >= death->second && run.message.number > 0)
-        replay.cells_without_it.insert(static_cast<int>(run.message.number));
+      note_run_without(rank, index, run.message.number, replay);
       continue;
     }
-    settle_death(rank, run);
+    settle_death(rank, run.parts);
     const Part& part = run.parts.at(rank);
     const std::vector<protocol::Step>& steps = object->load.steps;
     const std::vector<Item> items = items_of(*object->text);
-    Replay::Cell cell{.run = index, .message = run.message};
+    Replay::Cell cell{.run = index, .message = run.message, .python = {}, .number = run.message.number};
     cell.message.again = true;
     cell.message.groups = part.groups;
     for (size_t step = 0; step < steps.size(); ++step) {
       std::string why;
       if (static_cast<int64_t>(step) >= part.steps_done)
         why = part.failed_again ? "the cell failed as it ran again" : "it had not ended there";
+      else if (is_python)
+        why = "it is C++ beside Python cells";
       else if (contains(part.meetings, step))
         why = "it met other ranks";
       else if (contains(part.unknown, step))
@@ -207,7 +246,7 @@ Replay PastCells::replay(int rank) {
 }
 
 void PastCells::ran_again(int rank, size_t index, const protocol::Done& message) {
-  Part& part = std::get<Run>(*entries_.at(index)).parts.at(rank);
+  Part& part = parts_of(index).at(rank);
   if (message.status == CellStatus::ok) return;
   part.steps_done = std::min(part.steps_done, message.steps_done);
   part.failed_again = true;

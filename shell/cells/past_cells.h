@@ -4,6 +4,9 @@
 // again where it had ended well on that rank and had met no other rank (collectives, messages, inspections), and where
 // it mentions no name that is missing now because a step that defines it does not run. Making a process group or a
 // wrapper is no meeting: collectives/log/meetings.h.
+//
+// Where ranks are Python the same holds for statements of their cells. The rank itself knows which names these need, and
+// decides by what it is told of them: python/lockstep/session/_again.py. C++ cells beside them do not run again.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -32,6 +35,8 @@ struct Replay {
   struct Cell {
     size_t run = 0;  // for PastCells::ran_again()
     protocol::Run message;
+    std::optional<protocol::Builtin> python;  // in place of `message`
+    int64_t number = 0;  // what people call it
     bool runs = false;  // false: all of its steps are left out
   };
   std::vector<std::variant<const PastObject*, Cell>> actions;  // in order
@@ -50,6 +55,8 @@ class PastCells {
   void dropped(int64_t cell);
   /// Notes that the ranks begin to run it.
   void begins(const RankSet& ranks, const protocol::Run& run);
+  /// The same for a cell in Python.
+  void begins(const RankSet& ranks, const protocol::Builtin& python);
   void done(int rank, const protocol::Done& message);
   /// Notes that the process of `rank` has ended. `cell` and `step` are where its log says it was; cell 0: between cells.
   /// That of a process which has not come back() is nothing new.
@@ -57,8 +64,8 @@ class PastCells {
   /// Notes that a process has taken the place of the one that died.
   void came_back(int rank) { died_after_.erase(rank); }
 
-  /// Returns what a new process of `rank` has to do.
-  Replay replay(int rank);
+  /// Returns what a new process of `rank` has to do, which loads no objects where it is in Python.
+  Replay replay(int rank, bool is_python = false);
   /// Notes how a cell of a replay has ended.
   void ran_again(int rank, size_t run, const protocol::Done& message);
 
@@ -71,20 +78,28 @@ class PastCells {
     std::vector<int64_t> groups;  // protocol::Done::groups
     bool failed_again = false;  // in a replay, at step `steps_done`
   };
+  using Parts = std::map<int, Part>;  // by rank
   struct Run {
     protocol::Run message;
-    std::map<int, Part> parts;  // by rank
+    Parts parts;
     int64_t object() const { return message.object != 0 ? message.object : message.cell; }
     int64_t object_number() const { return message.object != 0 ? message.object_number : message.number; }
   };
-  using Entry = std::variant<PastObject, Run>;
+  struct PythonRun {
+    protocol::Builtin message;
+    Parts parts;
+  };
+  using Entry = std::variant<PastObject, Run, PythonRun>;
 
   const PastObject* object_of(int rank, int64_t cell) const;
-  void settle_death(int rank, Run& run) const;
+  static void settle_death(int rank, Parts& parts);
+  Parts& parts_of(size_t entry);
+  void note_run_without(int rank, size_t entry, int64_t number, Replay& replay) const;
+  void add_python(int rank, size_t entry, Replay& replay);
 
   std::vector<std::unique_ptr<Entry>> entries_;  // in order
   std::multimap<int64_t, const PastObject*> objects_;  // by cell
-  std::map<int64_t, Run*> runs_;  // the last of each cell
+  std::map<int64_t, Parts*> runs_;  // the last of each cell
   std::map<int, size_t> died_after_;  // of ranks that have not come back: entries at the death
 };
 

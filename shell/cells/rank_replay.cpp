@@ -18,14 +18,15 @@ constexpr double kLoadPatience_s = 5;
 
 bool RankReplay::run(PastCells& past, const std::function<bool()>& interrupted) {
   const auto stopped = [&] { return interrupted() || !services_.workers.live().contains(rank_); };
-  plan_ = past.replay(rank_);
+  const bool is_python = services_.options.has_python_ranks();
+  plan_ = past.replay(rank_, is_python);
   for (size_t next = 0; next < plan_.actions.size(); ++next) {
     const auto* object = std::get_if<const PastObject*>(&plan_.actions[next]);
     const size_t failures = failures_.size();
     if (object ? !load(**object, stopped) : !run(std::get<Replay::Cell>(plan_.actions[next]), past, stopped))
       return false;
     // What needs a name of it does not run either. The actions are the same, in the same order.
-    if (failures_.size() > failures) plan_ = past.replay(rank_);
+    if (failures_.size() > failures) plan_ = past.replay(rank_, is_python);
   }
   return true;
 }
@@ -44,14 +45,19 @@ bool RankReplay::load(const PastObject& object, const std::function<bool()>& sto
 bool RankReplay::run(const Replay::Cell& cell, PastCells& past, const std::function<bool()>& stopped) {
   if (!cell.runs) return true;
   done_.reset();
-  services_.workers.hub().send(rank_, cell.message);
-  serve_until([&] { return done_ || stopped(); }, cell.message.number, 0);
+  if (cell.python)
+    services_.workers.hub().send(rank_, *cell.python);
+  else
+    services_.workers.hub().send(rank_, cell.message);
+  serve_until([&] { return done_ || stopped(); }, cell.number, 0);
   if (!done_) return false;
-  ++cells_;
+  for (protocol::LeftOut& each : done_->left_out)
+    left_out_.push_back({.number = cell.number, .line = each.line, .why = std::move(each.why)});
+  if (!cell.python || done_->steps_done > 0) ++cells_;
   past.ran_again(rank_, cell.run, *done_);
   if (done_->status != CellStatus::ok)
     failures_.push_back(
-        {.number = cell.message.number, .error = done_->error ? std::move(*done_->error) : protocol::CellError()});
+        {.number = cell.number, .error = done_->error ? std::move(*done_->error) : protocol::CellError()});
   return true;
 }
 

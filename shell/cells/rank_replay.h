@@ -23,6 +23,7 @@ class RankReplay {
   bool take(FromWorker& from);
 
   const Replay& plan() const { return plan_; }
+  const std::vector<LeftOutStep>& left_out() const { return left_out_; }  // of Python, by the rank
   const std::vector<FailedAgain>& failures() const { return failures_; }
   int cells() const { return cells_; }  // that have run again
   int64_t output_bytes() const { return output_bytes_; }  // that were left out
@@ -38,6 +39,7 @@ class RankReplay {
   std::optional<protocol::Loaded> loaded_;
   std::optional<protocol::Done> done_;
   std::vector<FailedAgain> failures_;
+  std::vector<LeftOutStep> left_out_;
   int cells_ = 0;
   int64_t output_bytes_ = 0;
 };

@@ -204,7 +204,10 @@ void ScriptRun::show_before(const ScriptCell& cell, CellStatus status) {
 
 void ScriptRun::take(const Event& event) {
   if (const auto* finding = std::get_if<FindingEvent>(&event)) findings_.push_back(finding->finding);
-  if (std::holds_alternative<SessionEvent>(event)) alive_ = RankSet();  // the ranks before were ended on purpose
+  // These were ended on purpose.
+  if (std::holds_alternative<SessionEvent>(event)) alive_ = RankSet();
+  if (const auto* rank = std::get_if<RankEvent>(&event); rank && rank->state == RankState::ending)
+    alive_.erase(rank->rank);
   const auto* ended = std::get_if<CellEvent>(&event);
   if (ended && cell_) {
     CellOutcome outcome;

@@ -67,13 +67,7 @@ void PythonGroup::buried(int number, State) {
   const auto& end = at(number).end;
   if (!end) return kill(number);  // its connection has ended, and with it what it is there for
   fail_start(fmt::format("rank {} {} while it started{}", number, end->words, placed_.quoted_output(number)));
-  if (starting_ || ending_) return;
-  protocol::CellError error;
-  if (at(number).last_words) error = *at(number).last_words;
-  error.root_cause = true;
-  if (error.type.empty()) error.type = end->signal != 0 ? signal_name(end->signal) : "exit";
-  if (error.message.empty()) error.message = "the process " + end->words + placed_.quoted_output(number);
-  listener_.died(number, error);
+  if (!starting_ && !ending_) listener_.died(number, obituary(number));
 }
 
 }  // namespace lockstep::shell

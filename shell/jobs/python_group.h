@@ -16,7 +16,10 @@ class PythonGroup : public PlacedGroup<JobGroup> {
               Listener listener);
 
   void wait_connected() override;
-  void make_ready(const std::string& prelude, const Versions&) override { placed_.send_prelude(live(), prelude); }
+  void make_ready(const std::string& prelude, const Versions&) override {
+    prelude_ = prelude;
+    placed_.send_prelude(live(), prelude);
+  }
   std::string absence(int) const override { return "is dead"; }
 
   /// The interpreter that runs.
@@ -25,8 +28,13 @@ class PythonGroup : public PlacedGroup<JobGroup> {
  private:
   void buried(int rank, State before) override;
   void came(int) override {}
+  void prepare(int rank) override {
+    if (!prelude_.empty()) placed_.send_prelude(RankSet{rank}, prelude_);
+  }
   void disconnected(int rank) override;
   void add_elsewhere(std::vector<Job>& jobs) const override;
+
+  std::string prelude_;  // of C++ cells, once there is one
 };
 
 }  // namespace lockstep::shell

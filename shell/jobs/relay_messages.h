@@ -52,6 +52,13 @@ struct JudgesVerdict {
 struct KillRank {
   int rank = 0;
 };
+/// Starts another process for a rank that has ended, as RankPlace::restart. The rank comes to the hub; RankEnded is the
+/// answer where it can't be started.
+struct RestartRank {
+  int rank = 0;
+  std::string identity;
+  int64_t generation = 0;
+};
 /// Frame 0 becomes a file in the folder of the session there. Messages to the relay are taken in their order: a rank that
 /// hears of the file later finds it.
 struct PutFile {
@@ -122,6 +129,7 @@ struct RankEnded {
   int signal = 0;
   std::string last_lines;  // of what the process wrote besides what its cells print
   std::vector<int64_t> ends;  // LeftOutput::end of stdout and stderr
+  nlohmann::json log;  // inspect::log_json(), with its last collective; null: there is none
 };
 struct StoreEnded {
   std::string how, last_lines;
@@ -143,6 +151,7 @@ LOCKSTEP_MESSAGE("ping", Ping, number)
 LOCKSTEP_MESSAGE("judged_elsewhere", JudgedElsewhere, folder, host)
 LOCKSTEP_MESSAGE("verdict", JudgesVerdict, folder, host, exit_code, ends)
 LOCKSTEP_MESSAGE("kill", KillRank, rank)
+LOCKSTEP_MESSAGE("restart", RestartRank, rank, identity, generation)
 LOCKSTEP_MESSAGE("put", PutFile, name)
 LOCKSTEP_MESSAGE("read_logs", ReadLogs, number, ranks, recent)
 LOCKSTEP_EMPTY_MESSAGE("end_soon", EndSoon)
@@ -154,14 +163,14 @@ LOCKSTEP_MESSAGE("report", LauncherReport, folder, ends)
 LOCKSTEP_MESSAGE("answer", AskAnswer, number, answers)
 LOCKSTEP_MESSAGE("pong", Pong, number, time_ns, monotonic_ns)
 LOCKSTEP_MESSAGE("failed", RanksFailed, why)
-LOCKSTEP_MESSAGE("ended", RankEnded, rank, how, signal, last_lines, ends)
+LOCKSTEP_MESSAGE("ended", RankEnded, rank, how, signal, last_lines, ends, log)
 LOCKSTEP_MESSAGE("store_ended", StoreEnded, how, last_lines)
 LOCKSTEP_MESSAGE("warning", RelayWarning, text)
 LOCKSTEP_MESSAGE("signalled", RelaySignalled, signal)
 LOCKSTEP_MESSAGE("logs", Logs, number, logs)
 
-using ToRelay =
-    std::variant<Ask, Ping, JudgedElsewhere, JudgesVerdict, Piece, StartRanks, KillRank, PutFile, ReadLogs, EndSoon>;
+using ToRelay = std::variant<Ask, Ping, JudgedElsewhere, JudgesVerdict, Piece, StartRanks, KillRank, RestartRank,
+                             PutFile, ReadLogs, EndSoon>;
 using FromRelay = std::variant<RelayHello, RankSeen, RankGone, LauncherReport, AskAnswer, Pong, Piece, RanksStarted,
                                RanksFailed, RankEnded, StoreEnded, RelayWarning, RelaySignalled, Logs>;
 

@@ -89,6 +89,7 @@ void RemoteRanks::take(const RankEnded& ended, std::vector<std::string> frames) 
   if (ended.rank < order_.first || ended.rank >= order_.first + order_.count) return;
   Left& left = left_[ended.rank];
   left.lines = ended.last_lines;
+  left.log = ended.log;
   if (ended.ends.size() == 2 && frames.size() == 4)
     for (size_t i = 0; i < 2; ++i)
       left.output[i] = {.end = ended.ends[i], .log = std::move(frames[2 * i]), .pipe = std::move(frames[2 * i + 1])};
@@ -109,6 +110,15 @@ void RemoteRanks::host_changed() {
     }
 }
 
+/// The number of the process is known once the rank has come.
+RankProcess RemoteRanks::restart(int rank, const std::string& identity, int64_t generation) {
+  if (!can_restart())
+    throw StartError(fmt::format("rank {} can't be started again: host {}: {}", rank, host_->name(), host_->absence()));
+  left_.erase(rank);
+  host_->tell(RestartRank{.rank = rank, .identity = identity, .generation = generation});
+  return {};
+}
+
 std::string RemoteRanks::last_lines(int rank) {
   const auto found = left_.find(rank);
   return found == left_.end() ? "" : found->second.lines;
@@ -123,8 +133,15 @@ std::array<std::string, 2> RemoteRanks::take_output(int rank, const std::array<i
 
 void RemoteRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) {
   std::vector<int> numbers;
-  for (const inspect::RankPicture* each : ranks) numbers.push_back(each->rank);
-  const auto logs = host_->read_logs(numbers, recent, kLogLimit);
+  std::map<int, nlohmann::json> logs;
+  for (const inspect::RankPicture* each : ranks) {
+    const auto left = left_.find(each->rank);
+    if (recent > 1 || left == left_.end())
+      numbers.push_back(each->rank);
+    else if (!left->second.log.is_null())  // has come with its end: a death is reported without a wait
+      logs[each->rank] = left->second.log;
+  }
+  if (!numbers.empty()) logs.merge(host_->read_logs(numbers, recent, kLogLimit));
   for (inspect::RankPicture* each : ranks) {
     const auto found = logs.find(each->rank);
     if (found == logs.end()) continue;

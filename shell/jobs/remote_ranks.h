@@ -1,4 +1,4 @@
-// Ranks of a C++ session on another machine, which its relay starts and watches.
+// Ranks of a session on another machine, which its relay starts and watches.
 #pragma once
 #include <functional>
 #include <map>
@@ -39,6 +39,8 @@ class RemoteRanks : public RankPlace {
   void start(const StartRanks& order, Listener listener) override;
   bool has_store() const override { return !store_ended_ && host_->state() != RemoteHost::State::lost; }
   void kill(int rank) override { host_->tell(KillRank{rank}); }
+  RankProcess restart(int rank, const std::string& identity, int64_t generation) override;
+  bool can_restart() const override { return !order_.python && host_->state() != RemoteHost::State::lost; }
   void end_soon() override { host_->tell(EndSoon{}); }
   std::string last_lines(int rank) override;
   std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) override;
@@ -59,6 +61,7 @@ class RemoteRanks : public RankPlace {
   struct Left {
     std::string lines;
     std::array<LeftOutput, 2> output;
+    nlohmann::json log;  // with its last collective
   };
 
   const std::shared_ptr<void> carrier_;

@@ -1,18 +1,53 @@
 // %dist_init starts the ranks.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "shell/jobs/session_hosts.h"
+#include "shell/magics/dist_continue.h"
+#include "shell/magics/restart.h"
 #include "shell/processes/session_plan.h"
 #include "shell/session/session_core.h"
 
 namespace lockstep::shell {
 namespace {
 
+constexpr const char* kOthers[] = {"--gpu-ids", "--share-gpu", "--all-gpus-visible", "--backend", "--hosts",
+                                   "--launch",  "--ray"};
+
 /// A command has blanks, and stands in quotes.
 std::string unquoted(const std::string& text) {
   const bool is_quoted =
       text.size() > 1 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
   return is_quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+bool is_count_alone(const MagicCall& call) {
+  return call.given.count("-n", 0) &&
+         std::ranges::none_of(kOthers, [&](const char* each) { return call.given.has(each); });
+}
+
+/// Has `size` ranks take cells: the last ones end, or ranks that are dead start again. The others keep what they hold.
+/// Returns nothing where the session has as many already, or was not started with so many.
+std::optional<CellOutcome> change_size(MagicCall& call, int size) {
+  SessionCore& session = call.session;
+  const std::vector<int> live = session.live_ranks().ranks();
+  const auto wanted = static_cast<size_t>(size);
+  if (wanted < live.size() && wanted > 0) {
+    const RankSet last(std::vector<int>(live.begin() + size, live.end()));
+    session.dismiss(last);
+    session.message(
+        fmt::format("{} {} ended, the others keep what they hold", last.words(), last.size() == 1 ? "has" : "have"));
+    return continue_without_the_dead(call);
+  }
+  const std::vector<int> dead = session.dead_ranks().ranks();
+  if (wanted <= live.size() || wanted > live.size() + dead.size()) return std::nullopt;
+  const auto missing = static_cast<std::ptrdiff_t>(wanted - live.size());
+  CellOutcome outcome =
+      start_again(call, RankSet(std::vector<int>(dead.begin(), dead.begin() + missing)), std::nullopt);
+  if (outcome.status == CellStatus::ok && session.live_ranks() != session.default_ranks())
+    return continue_without_the_dead(call);
+  return outcome;
 }
 
 CellOutcome dist_init(MagicCall& call) {
@@ -34,12 +69,14 @@ CellOutcome dist_init(MagicCall& call) {
 
   // How many ranks there are on other machines is known when these have answered.
   const int size = wanted.is_here() ? plan_session(wanted).world_size : wanted.num_processes.value_or(0);
+  if (call.session.started() && is_count_alone(call) && !call.session.options().has_python_ranks())
+    if (const auto outcome = change_size(call, size)) return *outcome;
   if (call.session.started()) {
-    const bool same = size == 0 || size == call.session.world_size();
-    call.session.message(
-        fmt::format("{} rank{} {} running already{}", call.session.world_size(),
-                    call.session.world_size() == 1 ? "" : "s", call.session.world_size() == 1 ? "is" : "are",
-                    same ? "" : fmt::format("; for {} of them: %dist_shutdown, then %dist_init again", size)));
+    const auto running = static_cast<int>(call.session.live_ranks().size());
+    call.session.message(fmt::format(
+        "{} rank{} {} running already{}", running, running == 1 ? "" : "s", running == 1 ? "is" : "are",
+        size == 0 || size == running ? ""
+                                     : fmt::format("; for {} of them: %dist_shutdown, then %dist_init again", size)));
     return {};
   }
   std::swap(call.session.options(), wanted);
@@ -56,7 +93,9 @@ const RegisterMagic kDistInit(
     {.name = "dist_init",
      .summary = "starts the ranks (the first cell does it if you do not)",
      .takes = {{"-n,--num-processes N",
-                "so many ranks; default: one per visible GPU, two on the CPU where there is none"},
+                "so many ranks; default: one per visible GPU, two on the CPU where there is none. Where ranks run: the "
+                "last ones "
+                "end, or dead ones start again"},
                {"--gpu-ids,-g L", "the GPUs of the ranks, in order, counted among the visible ones: 0,1"},
                {"--share-gpu",
                 "several ranks may share a GPU; their collectives go over gloo, unless --backend says nccl"},

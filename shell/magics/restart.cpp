@@ -1,4 +1,6 @@
 // %restart starts dead ranks again in their places, with what their cells had defined.
+#include "shell/magics/restart.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -56,6 +58,16 @@ CellOutcome restore(MagicCall& call, int from, const RankSet& to) {
   return outcome;
 }
 
+/// The same for ranks in Python; without `from`, wrappers alone are brought in step.
+CellOutcome restore_python(MagicCall& call, const std::optional<int>& from, const RankSet& to) {
+  CellSettings settings;
+  settings.ranks = call.session.live_ranks();
+  settings.own_names = true;
+  const std::string code = fmt::format("__import__('lockstep.session._restore', fromlist=['run']).run({}, [{}])",
+                                       from ? std::to_string(*from) : "None", fmt::join(to.ranks(), ", "));
+  return {.status = call.session.run_python(code, settings, 1).status, .findings = {}};
+}
+
 std::optional<int> source_of(MagicCall& call, const RankSet& to) {
   const auto spec = call.given.value("--from");
   if (!spec) return std::nullopt;
@@ -66,16 +78,10 @@ std::optional<int> source_of(MagicCall& call, const RankSet& to) {
   return from.ranks().front();
 }
 
-CellOutcome restart(MagicCall& call) {
+}  // namespace
+
+CellOutcome start_again(MagicCall& call, const RankSet& ranks, const std::optional<int>& from) {
   SessionCore& session = call.session;
-  if (!session.started()) throw UsageError("no ranks are running: the next cell starts them");
-  const auto spec = call.given.word();
-  const RankSet ranks = spec ? session.parse_ranks(*spec) : session.dead_ranks();
-  if (ranks.empty()) throw UsageError("no rank is dead");
-  const std::optional<int> from = source_of(call, ranks);
-  if (const RankSet others = session.dead_ranks() - ranks; from && !others.empty())
-    throw UsageError(fmt::format("--from needs all ranks: {} {} dead, too (%restart {} --from {})", others.words(),
-                                 others.size() == 1 ? "is" : "are", session.dead_ranks().str(), *from));
   const SessionCore::Restart restarted = session.restart(ranks);
   std::string text;
   nlohmann::json data = nlohmann::json::object();
@@ -89,15 +95,34 @@ CellOutcome restart(MagicCall& call) {
                                 : restarted.is_interrupted ? CellStatus::interrupted
                                                            : CellStatus::error,
                       .findings = {}};
-  if (is_whole && from) outcome = restore(call, *from, ranks);
+  if (is_whole && session.options().has_python_ranks() && session.dead_ranks().empty())
+    outcome = restore_python(call, from, ranks);
+  else if (is_whole && from)
+    outcome = restore(call, *from, ranks);
   RankSet back;
   for (const auto& each : restarted.ranks) back.insert(each.first);
   if (from && !back.empty() && outcome.status != CellStatus::ok)
-    session.message(fmt::format(
-        "the model was not copied to {}: ddp::restore(MODEL, OPTIMIZER, {}) in a cell on all ranks does that",
-        back.words(), *from));
+    session.message(fmt::format("the model was not copied to {}: {} in a cell on all ranks does that", back.words(),
+                                session.options().has_python_ranks()
+                                    ? fmt::format("lockstep.session.restore({}, {})", *from, back.ranks())
+                                    : fmt::format("ddp::restore(MODEL, OPTIMIZER, {})", *from)));
   if (!restarted.error.empty()) throw Error(restarted.error);
   return outcome;
+}
+
+namespace {
+
+CellOutcome restart(MagicCall& call) {
+  SessionCore& session = call.session;
+  if (!session.started()) throw UsageError("no ranks are running: the next cell starts them");
+  const auto spec = call.given.word();
+  const RankSet ranks = spec ? session.parse_ranks(*spec) : session.dead_ranks();
+  if (ranks.empty()) throw UsageError("no rank is dead");
+  const std::optional<int> from = source_of(call, ranks);
+  if (const RankSet others = session.dead_ranks() - ranks; from && !others.empty())
+    throw UsageError(fmt::format("--from needs all ranks: {} {} dead, too (%restart {} --from {})", others.words(),
+                                 others.size() == 1 ? "is" : "are", session.dead_ranks().str(), *from));
+  return start_again(call, ranks, from);
 }
 
 const RegisterMagic kRestart(

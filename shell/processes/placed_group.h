@@ -1,12 +1,18 @@
 // A group whose ranks the session starts on its places: what RankGroup asks of a group, answered by the places. It stands
 // above RankGroup for C++ (worker_group.h), and above JobGroup for Python (shell/jobs/python_group.h).
 #pragma once
+#include <fmt/format.h>
+
 #include <array>
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "protocol/error.h"
+#include "shell/processes/launcher.h"
 #include "shell/processes/placed_ranks.h"
 #include "shell/processes/rank_group.h"
 
@@ -17,6 +23,24 @@ class PlacedGroup : public Group {
  public:
   ~PlacedGroup() override { this->ending_ = true; }  // what is left ends with the places, by force
 
+  bool restart(int number, int64_t generation, const std::function<bool()>& interrupted) override {
+    // The last messages of the process before may still be on their way, or its end when it has just been killed.
+    if (!wait_until_back(number, State::dead, interrupted)) return false;
+    placed_.restart(number, generation);
+    auto& rank = this->at(number);
+    const RankInfo before = std::exchange(rank.info, RankInfo());
+    rank.info.pid = placed_.pid(number);
+    rank.info.device = before.device;
+    rank.end.reset();
+    rank.received = {};
+    rank.last_words.reset();
+    if (!wait_until_back(number, State::connected, interrupted)) return false;
+    placed_.came_back(number, static_cast<pid_t>(rank.info.hello.pid));
+    rank.info.pid = placed_.pid(number);
+    prepare(number);
+    return wait_until_back(number, State::ready, interrupted);
+  }
+  bool can_restart(int rank) const override { return placed_.place_of(rank).can_restart(); }
   bool has_store() const override { return placed_.has_store(); }
   void kill(int rank) override { placed_.place_of(rank).kill(rank); }
   bool owns_processes() const override { return true; }
@@ -58,9 +82,41 @@ class PlacedGroup : public Group {
     }
   }
 
+  using State = RankInfo::State;
+
+  /// A rank that was started again has connected.
+  virtual void prepare(int rank) = 0;
+  /// Says how a rank that is dead has ended.
+  protocol::CellError obituary(int number) const {
+    const auto& rank = this->at(number);
+    protocol::CellError error;
+    if (rank.last_words) error = *rank.last_words;
+    error.root_cause = true;
+    if (error.type.empty()) error.type = rank.end->signal != 0 ? signal_name(rank.end->signal) : "exit";
+    if (error.message.empty()) error.message = "the process " + rank.end->words;
+    error.message += rank.end->core + placed_.quoted_output(number);
+    return error;
+  }
+
   PlacedRanks placed_;
 
  private:
+  // A rank needs a fraction of a second to start, or as long as importing torch from a cold disk takes.
+  static constexpr std::chrono::seconds kRestartLimit{120};
+
+  /// Returns false where it was interrupted. Throws StartError where the rank does not come that far.
+  bool wait_until_back(int number, State wanted, const std::function<bool()>& interrupted) {
+    const State& state = this->at(number).info.state;
+    if (!this->loop_.run_until([&] { return state >= wanted || interrupted(); },
+                               EventLoop::Clock::now() + kRestartLimit))
+      throw StartError(fmt::format("rank {} did not {} within {} s and {} ended", number,
+                                   wanted == State::dead ? "end" : "get ready", kRestartLimit.count(),
+                                   wanted == State::dead ? "can't be" : "was"));
+    if (state == State::dead && wanted != State::dead)
+      throw StartError(fmt::format("rank {} could not start again: {}", number, obituary(number).message));
+    return state >= wanted;
+  }
+
   PlacedRanks::Listener placed_listener() {
     return {.started =
                 [this](int rank, pid_t pid, const std::string& device) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "collectives/log/process_identity.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "shell/processes/random_key.h"
@@ -125,6 +126,13 @@ void PlacedRanks::restart(int rank, int64_t generation) {
   process.pid = started.pid;
   process.start_time = started.start_time;
   process.end.reset();
+}
+
+void PlacedRanks::came_back(int rank, pid_t pid) {
+  Process& process = processes_.at(static_cast<size_t>(rank));
+  if (process.pid != 0) return;
+  process.pid = pid;
+  process.start_time = place_of(rank).host().empty() ? dist::process_start_time(pid).value_or(0) : 0;
 }
 
 void PlacedRanks::end_soon() {

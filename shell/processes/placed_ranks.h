@@ -47,6 +47,8 @@ class PlacedRanks {
   const std::string& interpreter() const { return interpreter_; }
   /// RankPlace::restart().
   void restart(int rank, int64_t generation);
+  /// The process of a rank has come that was started again, and says which it is.
+  void came_back(int rank, pid_t pid);
   void end_soon();
   void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const;
   /// Sends the path of the prelude to `ranks`, and the file to hosts that do not have it.

@@ -79,6 +79,17 @@ bool RankGroup::serve_start(const std::function<bool()>& done, EventLoop::Clock:
   return in_time;
 }
 
+void RankGroup::dismiss(const RankSet& ranks) {
+  let_go(ranks);
+  const auto are_gone = [&] {
+    return std::ranges::all_of(ranks, [this](int each) { return rank(each).state == State::dead; });
+  };
+  if (loop_.run_until(are_gone, EventLoop::Clock::now() + kShutdownLimit)) return;
+  for (const int each : ranks)
+    if (rank(each).state != State::dead) kill(each);
+  loop_.run_until(are_gone, EventLoop::Clock::now() + kShutdownLimit);
+}
+
 void RankGroup::let_go(const RankSet& ranks) {
   const RankSet meant = ranks & live();
   hub_.send(meant, protocol::Shutdown{});

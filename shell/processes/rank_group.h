@@ -54,6 +54,8 @@ class RankGroup {
     /// A rank is gone; `error` says how in words, and where if the rank could still report that. Not called while the
     /// group starts or ends.
     std::function<void(int rank, const protocol::CellError& error)> died;
+    /// A rank has ended as dismiss() asked it to.
+    std::function<void(int rank)> left;
     /// The store's process has ended, `how` in words. Not called while the group starts or ends.
     std::function<void(const std::string& how)> store_ended;
   };
@@ -89,6 +91,8 @@ class RankGroup {
   virtual bool can_restart(int) const { return false; }
   /// Whether there is for any.
   bool can_restart_any() const;
+  /// Asks these ranks to leave, and waits 2 s for it; then it kills them.
+  void dismiss(const RankSet& ranks);
   /// Kills the process of a rank that the session owns; died() follows. Leaves another one alone from now on.
   virtual void kill(int rank) = 0;
   /// Whether the session has started the processes, so that it may end them and connect them with one another.

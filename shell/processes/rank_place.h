@@ -89,7 +89,8 @@ class RankPlace {
   virtual bool has_store() const = 0;
   virtual void kill(int rank) = 0;
   /// Starts another process for a rank that has ended. The hub knows it by `identity`, and it joins the groups at the
-  /// regroup `generation`. Throws StartError, also where can_restart() is false.
+  /// regroup `generation`. Throws StartError, also where can_restart() is false. Its number is 0 where the rank says it
+  /// when it comes.
   virtual RankProcess restart(int rank, const std::string& identity, int64_t generation);
   virtual bool can_restart() const { return false; }
   /// The session ends: what ranks have left goes with it, all at once.

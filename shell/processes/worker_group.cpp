@@ -35,22 +35,15 @@ WorkerGroup::WorkerGroup(EventLoop& loop, RankPlaces places, const SessionOption
   placed_.start(options);
 }
 
-void WorkerGroup::buried(int number, State) {
+void WorkerGroup::buried(int number, State before) {
   if (starting_ && start_error_.empty())
     start_error_ =
         rank_name(number) + " " + at(number).end->words + " while it started" + placed_.quoted_output(number);
-  if (!starting_ && !ending_) listener_.died(number, obituary(number));
-}
-
-protocol::CellError WorkerGroup::obituary(int number) const {
-  const Rank& rank = at(number);
-  protocol::CellError error;
-  if (rank.last_words) error = *rank.last_words;
-  error.root_cause = true;
-  if (error.type.empty()) error.type = rank.end->signal != 0 ? signal_name(rank.end->signal) : "exit";
-  if (error.message.empty()) error.message = "the process " + rank.end->words;
-  error.message += rank.end->core + placed_.quoted_output(number);
-  return error;
+  if (starting_ || ending_) return;
+  if (before == State::leaving)
+    listener_.left(number);
+  else
+    listener_.died(number, obituary(number));
 }
 
 void WorkerGroup::wait_until_all(State wanted, const std::string& what) {
@@ -82,34 +75,9 @@ void WorkerGroup::make_ready(const std::string& prelude, const Versions& compile
   starting_ = false;
 }
 
-bool WorkerGroup::restart(int number, int64_t generation, const std::function<bool()>& interrupted) {
-  // The last messages of the process before may still be on their way, or its end when it has just been killed.
-  if (!wait_until_back(number, State::dead, interrupted)) return false;
-  placed_.restart(number, generation);
-  Rank& rank = at(number);
-  const RankInfo before = std::exchange(rank.info, RankInfo());
-  rank.info.pid = placed_.pid(number);
-  rank.info.device = before.device;
-  rank.end.reset();
-  rank.received = {};
-  rank.last_words.reset();
-  if (!wait_until_back(number, State::connected, interrupted)) return false;
+void WorkerGroup::prepare(int number) {
   compare_version_of(number, rank_name(number) + " could not start again");
   placed_.send_prelude(RankSet{number}, prelude_);
-  return wait_until_back(number, State::ready, interrupted);
-}
-
-/// Returns false where it was interrupted. Throws StartError where the rank does not come that far.
-bool WorkerGroup::wait_until_back(int number, State wanted, const std::function<bool()>& interrupted) {
-  const State& state = at(number).info.state;
-  const auto limit = kWorkerStartLimit;
-  if (!loop_.run_until([&] { return state >= wanted || interrupted(); }, EventLoop::Clock::now() + limit))
-    throw StartError(fmt::format("{} did not {} within {} s and {} ended", rank_name(number),
-                                 wanted == State::dead ? "end" : "get ready", limit.count(),
-                                 wanted == State::dead ? "can't be" : "was"));
-  if (state == State::dead && wanted != State::dead)
-    throw StartError(rank_name(number) + " could not start again: " + obituary(number).message);
-  return state >= wanted;
 }
 
 void WorkerGroup::compare_versions() const {

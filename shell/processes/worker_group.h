@@ -17,16 +17,13 @@ class WorkerGroup : public PlacedGroup<RankGroup> {
 
   void wait_connected() override;
   void make_ready(const std::string& prelude, const Versions& compiler) override;
-  bool restart(int rank, int64_t generation, const std::function<bool()>& interrupted) override;
-  bool can_restart(int rank) const override { return placed_.place_of(rank).can_restart(); }
 
  private:
   void buried(int rank, State before) override;
+  void prepare(int rank) override;
   void wait_until_all(State wanted, const std::string& what);
   void compare_versions() const;
   void compare_version_of(int rank, const std::string& failure) const;
-  bool wait_until_back(int rank, State wanted, const std::function<bool()>& interrupted);
-  protocol::CellError obituary(int rank) const;
 
   std::string prelude_;
   Versions compiler_;

@@ -97,20 +97,11 @@ void SessionRanks::enter(const std::string& folder) {
 RankPlace::Listener SessionRanks::listener() {
   return {.started =
               [this](const RanksStarted& what) {
-                nlohmann::json workers = nlohmann::json::array();
-                for (size_t i = 0; i < what.pids.size(); ++i)
-                  workers.push_back({{"rank", order_.first + static_cast<int>(i)},
-                                     {"pid", what.pids[i]},
-                                     {"start_time", what.start_times[i]}});
-                directory_->describe({{"started", std::time(nullptr)},
-                                      {"ranks", order_.count},
-                                      {"backend", what.backend},
-                                      {"versions", {{"lockstep", kVersion}}},
-                                      {"workers", workers}});
-                RanksStarted said = what;
-                said.folder = directory_->path();
-                said.interface = interface_;
-                write_(said, {});
+                started_ = what;
+                started_.folder = directory_->path();
+                started_.interface = interface_;
+                describe();
+                write_(started_, {});
               },
           .failed = [this](const std::string& why) { write_(RanksFailed{why}, {}); },
           .ended =
@@ -119,7 +110,8 @@ RankPlace::Listener SessionRanks::listener() {
                                 .how = end.words,
                                 .signal = end.signal,
                                 .last_lines = ranks_->last_lines(rank),
-                                .ends = {}};
+                                .ends = {},
+                                .log = log_of(rank, 1)};
                 std::vector<std::string> frames;
                 for (LeftOutput& left : ranks_->take_output(rank)) {
                   ended.ends.push_back(left.end);
@@ -133,8 +125,35 @@ RankPlace::Listener SessionRanks::listener() {
           .warning = [this](const std::string& text) { write_(RelayWarning{text}, {}); }};
 }
 
+/// Writes session.json.
+void SessionRanks::describe() const {
+  nlohmann::json workers = nlohmann::json::array();
+  for (size_t i = 0; i < started_.pids.size(); ++i)
+    workers.push_back({{"rank", order_.first + static_cast<int>(i)},
+                       {"pid", started_.pids[i]},
+                       {"start_time", started_.start_times[i]}});
+  directory_->describe({{"started", std::time(nullptr)},
+                        {"ranks", order_.count},
+                        {"backend", started_.backend},
+                        {"versions", {{"lockstep", kVersion}}},
+                        {"workers", workers}});
+}
+
 void SessionRanks::take(const KillRank& kill) {
   if (ranks_ && kill.rank >= order_.first && kill.rank < order_.first + order_.count) ranks_->kill(kill.rank);
+}
+
+void SessionRanks::take(const RestartRank& restart) {
+  const int index = restart.rank - order_.first;
+  if (!ranks_ || index < 0 || index >= static_cast<int>(started_.pids.size())) return;
+  try {
+    const RankProcess process = ranks_->restart(restart.rank, restart.identity, restart.generation);
+    started_.pids[static_cast<size_t>(index)] = process.pid;
+    started_.start_times[static_cast<size_t>(index)] = process.start_time;
+    describe();
+  } catch (const Error& error) {
+    write_(RankEnded{.rank = restart.rank, .how = error.what(), .last_lines = {}, .ends = {}, .log = {}}, {});
+  }
 }
 
 void SessionRanks::take(const PutFile& file, const std::string& bytes) {
@@ -147,13 +166,15 @@ void SessionRanks::take(const PutFile& file, const std::string& bytes) {
 
 void SessionRanks::take(const ReadLogs& read) {
   Logs answer{.number = read.number, .logs = {}};
-  for (const int rank : read.ranks) {
-    inspect::RankPicture picture;
-    picture.rank = rank;
-    if (ranks_) ranks_->read_logs({&picture}, read.recent);
-    answer.logs[rank] = inspect::log_json(picture);
-  }
+  for (const int rank : read.ranks) answer.logs[rank] = log_of(rank, read.recent);
   write_(answer, {});
+}
+
+nlohmann::json SessionRanks::log_of(int rank, size_t recent) const {
+  inspect::RankPicture picture;
+  picture.rank = rank;
+  if (ranks_) ranks_->read_logs({&picture}, recent);
+  return inspect::log_json(picture);
 }
 
 void SessionRanks::take(const EndSoon&) {

@@ -22,6 +22,7 @@ class SessionRanks {
   /// Ranks keep their files in `directory`, and come to the hub there.
   void start(const StartRanks& order, SessionDirectory& directory);
   void take(const KillRank& kill);
+  void take(const RestartRank& restart);
   void take(const PutFile& file, const std::string& bytes);
   void take(const ReadLogs& read);
   void take(const EndSoon&);
@@ -35,6 +36,8 @@ class SessionRanks {
   void start_ranks();
   void enter(const std::string& folder);
   RankPlace::Listener listener();
+  void describe() const;
+  nlohmann::json log_of(int rank, size_t recent) const;
 
   EventLoop& loop_;
   const Write write_;
@@ -42,6 +45,7 @@ class SessionRanks {
   std::atomic<bool> is_started_ = false;
   std::unique_ptr<LocalPlace> ranks_;
   StartRanks order_;
+  RanksStarted started_;
   std::string interface_;  // by which other hosts are reached
 };
 

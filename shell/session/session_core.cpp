@@ -58,6 +58,10 @@ RankGroup::Listener SessionCore::State::listener(std::function<void(const std::s
               [this](int rank, const protocol::CellError& error) {
                 if (runner) runner->died(rank, error);
               },
+          .left =
+              [this](int rank) {
+                if (runner) runner->has_left(rank);
+              },
           .store_ended =
               [this](const std::string& how) {
                 if (runner) runner->store_ended(how);
@@ -422,14 +426,13 @@ SessionCore::Restart SessionCore::restart(const RankSet& ranks) {
   if (options_.objects)
     throw UsageError(
         "a rank of a file of `lockstep build` can't be started again alone: %dist_reset starts all afresh");
-  if (const RankSet busy = busy_ranks(); !busy.empty()) check_ranks(busy);
-  if (!state_->workers->has_store())
-    throw UsageError("a rank can't come back without the store, whose process has ended: %dist_reset starts afresh");
+  check_can_connect();
   for (const int rank : ranks)
     if (!state_->workers->can_restart(rank))
-      throw UsageError(
-          fmt::format("rank {} can't be started again alone, since {}: %dist_reset starts all ranks afresh", rank,
-                      options_.has_python_ranks() ? "it is in Python" : "it was on another machine"));
+      throw UsageError(fmt::format(
+          "rank {} can't be started again alone, since {}: %dist_reset starts all ranks afresh", rank,
+          options_.has_python_ranks() ? "it is in Python, on another host or with another backend than lockstep"
+                                      : "its host is lost"));
   Restart result;
   for (const int rank : ranks) {
     std::optional<RestartedRank> restarted;
@@ -446,6 +449,26 @@ SessionCore::Restart SessionCore::restart(const RankSet& ranks) {
   result.is_interrupted = state_->runner->is_interrupted();
   return result;
 }
+
+/// Throws UsageError where the ranks can't connect their groups again.
+void SessionCore::check_can_connect() const {
+  if (const RankSet busy = busy_ranks(); !busy.empty()) check_ranks(busy);
+  if (!state_->workers->has_store())
+    throw UsageError("ranks can't connect without the store, whose process has ended: %dist_reset starts afresh");
+}
+
+bool SessionCore::continue_without_the_dead() {
+  check_can_connect();
+  return state_->runner->continue_without_the_dead();
+}
+
+void SessionCore::dismiss(const RankSet& ranks) {
+  check_can_connect();
+  state_->workers->dismiss(ranks);
+  describe_session();
+}
+
+RankSet SessionCore::default_ranks() const { return started() ? state_->runner->default_ranks() : RankSet(); }
 
 void SessionCore::abort(const RankSet& ranks, const std::string& reason) {
   if (started()) state_->runner->abort(ranks, reason);

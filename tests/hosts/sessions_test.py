@@ -128,6 +128,25 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
         self.assertIn("rank 3 left the collective barrier, #1 of group default: the process has died", output)
         self.assertIn("0   = 0\n1   = 1\n2   = 2\n", output)
 
+    def test_a_rank_comes_back(self):
+        total = 'auto sum = torch::ones({1}) * kept; dist::all_reduce(sum); std::cout << "sum " << sum.item<float>() << std::endl;'
+        output = self.run_cells(["#include <signal.h>\nset_seed(1); torch::nn::Linear net(4, 4); "
+                                 "auto model = ddp::DistributedDataParallel(net); int kept = rank;",
+                                 "if (rank == 3) raise(SIGKILL);", "%restart --from 0", total, "%verify net",
+                                 "if (rank == 0) raise(SIGKILL);", "%dist_continue",
+                                 'std::cout << "now " << rank << "/" << world_size << std::endl;',
+                                 "%restart 0 --from 1", "{ " + total + " }", "%dist_status"], "--keep-going", code=5)
+        self.assertIn("rank 3 is back: 1 cell ran again", output)
+        self.assertIn("\n    it was on host node2\n    its last collective was broadcast #", output)
+        self.assertIn("0-3 │ sum 6\n", output)
+        self.assertIn("net: equal on ranks 0-3", output)
+        self.assertIn("ranks 1-3 are the default group of 3 now", output)
+        self.assertIn("1   │ now 0/3\n2   │ now 1/3\n3   │ now 2/3\n", output)
+        self.assertIn("rank 0 is back", output)
+        self.assertEqual(output.count("0-3 │ sum 6\n"), 2, output)
+        self.assertRegex(output, r"\n0     idle   [1-9]\d* +node1 .*\n1     idle .*\n2     idle .*\n3     idle   [1-9]\d* +node2 ")
+        self.assert_nothing_is_left()
+
     def running(self, *options):
         """A session in whose cell the ranks of node1 wait for those of node2, which sleep."""
         process = self.start(['#include <unistd.h>\n'

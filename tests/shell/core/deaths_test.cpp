@@ -88,6 +88,60 @@ TEST_F(Deaths, ARankComesBackInItsPlace) {
   EXPECT_EQ(recorder_.all<OutputEvent>()[0].ranks, RankSet::all(3));
 }
 
+TEST_F(Deaths, TheOthersGoOnAsTheDefaultGroup) {
+  start(4);
+  EXPECT_EQ(run("%dist_continue").status, CellStatus::ok);
+  EXPECT_EQ(recorder_.all<MessageEvent>().at(0).text, "ranks 0-3 are the default group of 4 now");
+  run("rank 1 kill 9");
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text,
+              HasSubstr("%dist_continue goes on without it: ranks 0,2-3 are then the default group"));
+  EXPECT_EQ(run("%dist_continue").status, CellStatus::ok);
+  ASSERT_EQ(recorder_.all<MessageEvent>().size(), 1u);
+  EXPECT_EQ(
+      recorder_.all<MessageEvent>()[0].text,
+      "ranks 0,2-3 are the default group of 3 now. In cells they count from 0: rank 2 is 1, rank 3 is 2; here they "
+      "keep their numbers");
+  EXPECT_EQ(session_->target_words(), "ranks 0,2-3");
+  EXPECT_EQ(run("%restart").status, CellStatus::ok);
+  EXPECT_EQ(run("%dist_continue").status, CellStatus::ok);
+  EXPECT_EQ(recorder_.all<MessageEvent>().at(0).text, "ranks 0-3 are the default group of 4 now");
+}
+
+TEST_F(Deaths, DistInitChangesTheNumberOfRanks) {
+  start(4);
+  run("print a");
+  EXPECT_EQ(run("%dist_init -n 2").status, CellStatus::ok);
+  auto messages = recorder_.all<MessageEvent>();
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_EQ(messages[0].text, "ranks 2-3 have ended, the others keep what they hold");
+  EXPECT_EQ(messages[1].text, "ranks 0-1 are the default group of 2 now");
+  EXPECT_TRUE(recorder_.all<ErrorEvent>().empty());
+  EXPECT_EQ(session_->target_words(), "ranks 0-1");
+  EXPECT_EQ(run("print b").status, CellStatus::ok);
+  EXPECT_EQ(run("%dist_init -n 3").status, CellStatus::ok);
+  messages = recorder_.all<MessageEvent>();
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_THAT(messages[0].text, HasSubstr("rank 2 is back: 1 cell ran again"));
+  EXPECT_EQ(session_->target_words(), "ranks 0-2");
+  run("%dist_init -n 9");
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("3 ranks are running already; for 9 of them:"));
+}
+
+TEST_F(Deaths, DistInitTakesLostRanksInAgain) {
+  start(4);
+  run("rank 1 kill 9\nrank 3 kill 9");
+  EXPECT_EQ(run("%dist_init -n 3").status, CellStatus::ok);
+  EXPECT_EQ(session_->target_words(), "ranks 0-2");
+  EXPECT_EQ(recorder_.all<MessageEvent>().back().text, "ranks 0-2 are the default group of 3 now");
+}
+
+TEST_F(Deaths, NobodyGoesOnWhereNoRankIsLeft) {
+  start(1);
+  end_last_rank();
+  EXPECT_EQ(run("%dist_continue").status, CellStatus::usage_error);
+  EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("no rank is left"));
+}
+
 TEST_F(Deaths, OnlyDeadRanksComeBack) {
   start(2);
   EXPECT_EQ(run("%restart").status, CellStatus::usage_error);

@@ -1,0 +1,54 @@
+// %dist_continue lets the ranks that live go on as the default group, without the dead ones.
+#include "shell/magics/dist_continue.h"
+
+#include <fmt/format.h>
+
+namespace lockstep::shell {
+namespace {
+
+std::string report_on(const RankSet& ranks) {
+  const std::vector<int>& list = ranks.ranks();
+  std::string numbers;
+  for (size_t i = 0; i < list.size(); ++i)
+    if (list[i] != static_cast<int>(i))
+      numbers += fmt::format("{}rank {} is {}", numbers.empty() ? "" : ", ", list[i], i);
+  std::string text =
+      fmt::format("{} {} the default group of {} now", ranks.words(), list.size() == 1 ? "is" : "are", list.size());
+  if (!numbers.empty()) text += ". In cells they count from 0: " + numbers + "; here they keep their numbers";
+  return text;
+}
+
+}  // namespace
+
+CellOutcome continue_without_the_dead(MagicCall& call) {
+  const RankSet live = call.session.live_ranks();
+  if (live != call.session.default_ranks() && !call.session.continue_without_the_dead())
+    return {.status = CellStatus::error, .findings = {}};
+  call.session.message(report_on(live), {{"default_group", live}});
+  return {};
+}
+
+namespace {
+
+CellOutcome dist_continue(MagicCall& call) {
+  SessionCore& session = call.session;
+  if (!session.started()) throw UsageError("no ranks are running: the next cell starts them");
+  if (session.options().has_python_ranks())
+    throw UsageError("%dist_continue is for C++ sessions: in Python, torch.distributed has to be initialised again");
+  if (session.live_ranks().empty())
+    throw UsageError("no rank is left: %restart starts them again, %dist_reset starts afresh");
+  return continue_without_the_dead(call);
+}
+
+const RegisterMagic kDistContinue(
+    {.name = "dist_continue",
+     .summary = "goes on without dead ranks: the default group is then the ranks that live",
+     .help = "`rank`, `world_size`, dist:: and DistributedDataParallel follow: ranks count from 0 there, in their "
+             "order. At "
+             "the prompt\nthey keep their numbers. %restart takes a dead rank in again. Not while a rank is in a cell: "
+             "%abort frees it.",
+     .line = dist_continue,
+     .in_sessions = true});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,13 @@
+// Starts ranks again in the places of dead ones, for %restart and for %dist_init on a session that runs.
+#pragma once
+#include <optional>
+
+#include "protocol/rank_set.h"
+#include "shell/session/session_core.h"
+
+namespace lockstep::shell {
+
+/// Starts these dead ranks again and reports on them; `from`: copies the model to them from that rank.
+CellOutcome start_again(MagicCall& call, const RankSet& ranks, const std::optional<int>& from);
+
+}  // namespace lockstep::shell
