@@ -71,10 +71,17 @@ class Meeting : public inspect::Exchange {
   const std::chrono::milliseconds deadline_;
 };
 
+/// Of the ranks that are attached: detach().
+int64_t& generation() {
+  static int64_t number = 0;
+  return number;
+}
+
 /// Returns a store that no earlier group of the program has used: a program may destroy its groups and make them again,
 /// and under torchrun the store and what it holds stay. The ranks attach to the groups equally often.
 dist::Store fresh_store(const c10d::ProcessGroup& group) {
-  const dist::Store store = c10::make_intrusive<c10d::PrefixStore>("lockstep", group.getStore()->clone());
+  const dist::Store store = c10::make_intrusive<c10d::PrefixStore>(
+      generation() > 0 ? fmt::format("lockstep-{}", generation()) : "lockstep", group.getStore()->clone());
   const int64_t number = store->add(fmt::format("attachments-of-rank-{}", group.getRank()), 1);
   return c10::make_intrusive<c10d::PrefixStore>(std::to_string(number), store);
 }
@@ -160,7 +167,8 @@ std::optional<inspect::Report> attach(const json& group, const inspect::Inspecti
   return report;
 }
 
-void detach() {
+void detach(int64_t of_generation) {
+  if (of_generation > 0) generation() = of_generation;
   Attachment& mine = attachment();
   if (mine.complete && dist::is_initialized()) dist::destroy_process_group();
   mine = Attachment();

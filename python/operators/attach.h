@@ -17,8 +17,9 @@ namespace lockstep::python {
 std::optional<inspect::Report> attach(const nlohmann::json& group, const inspect::InspectionCall& call,
                                       const inspect::InspectOptions& options);
 
-/// Ends the connections, for a program that destroys its process groups. Local.
-void detach();
+/// Ends the connections, for a program that destroys its process groups. Local. `generation` above 0: a lost rank has
+/// been replaced by a process that has attached to nothing, and all ranks attach under that number from then on.
+void detach(int64_t generation = 0);
 
 /// Counts from here on collectives that this process has begun on the groups with these names, by c10d's own numbers
 /// (inspectors/trace/step_reductions.h).

@@ -13,6 +13,7 @@
 
 #include "collectives/backend/backend.h"
 #include "collectives/log/collective_log.h"
+#include "collectives/log/meetings.h"
 #include "collectives/log/process_identity.h"
 #include "collectives/rendezvous.h"
 #include "collectives/transport/mixed_connector.h"
@@ -228,6 +229,26 @@ std::vector<std::pair<MadeGroup, c10::intrusive_ptr<JobBackend>>> living_groups(
   return living;
 }
 
+void remember(const Description& mine, const Store& store, bool loopback,
+              const c10::intrusive_ptr<JobBackend>& backend) {
+  MadeGroups& groups = made_groups();
+  const std::lock_guard lock(groups.mutex);
+  groups.all.push_back({mine, store, loopback, c10::weak_intrusive_ptr<JobBackend>(backend)});
+}
+
+c10::intrusive_ptr<JobBackend> make_backend(const Description& mine, const JobLog& shared, bool has_cuda, bool check) {
+  const dist::BackendConfig config(has_cuda ? "cpu:gloo,cuda:nccl" : "gloo");
+  return c10::make_intrusive<JobBackend>(
+      std::make_shared<dist::WatchedGroup>(dist::WatchedGroup::Identity{.name = mine.label,
+                                                                        .number = 0,
+                                                                        .ranks = mine.ranks,
+                                                                        .group_rank = mine.rank,
+                                                                        .backend = config,
+                                                                        .timeout = mine.timeout,
+                                                                        .advice = kAdvice},
+                                           shared.log, shared.watch, shared.abort, check));
+}
+
 c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& store, Transport cuda, bool check) {
   const JobLog shared = use_job_log(mine.global_rank, mine.world_size);
   const std::string key = fresh_key(mine.group);
@@ -251,15 +272,7 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
     dist::use_queries_of_plugin();
   }
   const dist::BackendConfig config(has_cuda ? "cpu:gloo,cuda:nccl" : "gloo");
-  const auto group = std::make_shared<dist::WatchedGroup>(dist::WatchedGroup::Identity{.name = mine.label,
-                                                                                       .number = 0,
-                                                                                       .ranks = mine.ranks,
-                                                                                       .group_rank = mine.rank,
-                                                                                       .backend = config,
-                                                                                       .timeout = mine.timeout,
-                                                                                       .advice = kAdvice},
-                                                          shared.log, shared.watch, shared.abort, check);
-  auto backend = c10::make_intrusive<JobBackend>(group);
+  auto backend = make_backend(mine, shared, has_cuda, check);
 
   given_for_cuda = std::move(cuda);
   std::shared_ptr<dist::BackendConnector> connector = make_connector(config, {.name = mine.group,
@@ -268,11 +281,21 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
                                                                               .timeout = mine.timeout,
                                                                               .loopback = loopback});
   connect_peers(*backend, mine, store, key, connector, *shared.log, 0);
-  {
-    MadeGroups& groups = made_groups();
-    const std::lock_guard lock(groups.mutex);
-    groups.all.push_back({mine, store, loopback, c10::weak_intrusive_ptr<JobBackend>(backend)});
+  remember(mine, store, loopback, backend);
+  return backend;
+}
+
+/// For a process that replaces a lost rank: the others have made the group, and it is connected to them in their next
+/// reconnect_job_backend().
+c10::intrusive_ptr<JobBackend> make_unconnected(const Description& mine, const Store& store, bool has_cuda, bool check,
+                                                bool loopback) {
+  fresh_key(mine.group);  // counted as on the others
+  if (has_cuda) {
+    take_nccl_from_python();
+    dist::use_queries_of_plugin();
   }
+  auto backend = make_backend(mine, use_job_log(mine.global_rank, mine.world_size), has_cuda, check);
+  remember(mine, store, loopback, backend);
   return backend;
 }
 
@@ -292,7 +315,9 @@ json make_job_backend(const Call& call) {
   if (arguments.at("cuda")) cuda = box->getBackend(c10::DeviceType::CUDA);
   c10::intrusive_ptr<JobBackend> backend;
   try {
-    backend = connect(mine, box->getStore(), std::move(cuda), arguments.at("check"));
+    backend = arguments.at("connects") ? connect(mine, box->getStore(), std::move(cuda), arguments.at("check"))
+                                       : make_unconnected(mine, box->getStore(), static_cast<bool>(cuda),
+                                                          arguments.at("check"), arguments.at("loopback"));
   } catch (const dist::Error& error) {
     throw dist::Error(fmt::format("process group {} could not be made: {}", mine.group, error.what()));
   } catch (const std::exception&) {
@@ -318,8 +343,36 @@ json job_groups() {
   return {{"groups", names}};
 }
 
+json compare_job_groups(const Call& call) {
+  const json& arguments = call.arguments;
+  const auto groups = living_groups();
+  json missing = json::object(), fresh = json::array();
+  if (groups.empty()) return {{"missing", missing}, {"fresh", fresh}};
+  const MadeGroup& first = groups.front().first;  // the default group, which all ranks have
+  json mine = json::array();
+  for (const auto& [made, backend] : groups) mine.push_back(made.description.group);
+  const auto theirs =
+      dist::exchange(first.store, fmt::format("regroup-{}/groups", arguments.at("generation").get<int64_t>()),
+                     first.description.global_rank, RankSet(arguments.at("live").get<std::vector<int>>()),
+                     {{"groups", mine}, {"is_fresh", arguments.at("is_fresh")}}, duration_of(arguments.at("timeout")));
+  for (const auto& [rank, said] : theirs)
+    if (said.at("is_fresh")) fresh.push_back(rank);
+  for (const auto& [made, backend] : groups) {
+    RankSet without;
+    for (const int rank : made.description.ranks) {
+      const auto said = theirs.find(rank);
+      if (said == theirs.end()) continue;
+      const json& names = said->second.at("groups");
+      if (std::ranges::find(names, json(made.description.group)) == names.end()) without.insert(rank);
+    }
+    if (!without.empty()) missing[made.description.group] = without.ranks();
+  }
+  return {{"missing", missing}, {"fresh", fresh}};
+}
+
 json reconnect_job_backend(const Call& call) {
   const json& arguments = call.arguments;
+  const RankSet without(arguments.at("without").get<std::vector<int>>());
   const RankSet live(arguments.at("live").get<std::vector<int>>());
   const int64_t generation = arguments.at("generation");
   for (const auto& [made, backend] : living_groups()) {
@@ -328,12 +381,16 @@ json reconnect_job_backend(const Call& call) {
     dist::WatchedGroup& group = *backend->group();
     const RankSet lost = RankSet(mine.ranks) - live;
     group.break_off(dist::log_layout::BreakCause::excluded,
-                    lost.empty() ? fmt::format("group {} could not be connected again", mine.label)
-                                 : fmt::format("group {} needs {}, which {} lost", mine.label, lost.words(),
-                                               lost.size() == 1 ? "is" : "are"));
-    group.set_excluded(!lost.empty());
+                    !lost.empty()     ? fmt::format("group {} needs {}, which {} lost", mine.label, lost.words(),
+                                                lost.size() == 1 ? "is" : "are")
+                    : without.empty() ? fmt::format("group {} could not be connected again", mine.label)
+                                      : fmt::format("{} that started again {} not made group {}: make a new one with "
+                                                    "dist.new_group on all ranks",
+                                                    without.words(), without.size() == 1 ? "has" : "have", mine.label));
+    const bool is_whole = lost.empty() && without.empty();
+    group.set_excluded(!is_whole);
     backend->set_transport({});
-    if (!lost.empty()) continue;
+    if (!is_whole) continue;
     const auto box = c10d::resolve_process_group(arguments.at("box").get<std::string>());
     const bool has_cuda = arguments.at("cuda");
     if (has_cuda) given_for_cuda = box->getBackend(c10::DeviceType::CUDA);
@@ -377,7 +434,17 @@ json end_job_abort(const Call&) {
 }
 
 json enter_cell(const Call& call) {
-  if (const auto log = job_log()) log->set_context(call.arguments.at("cell"), 0);
+  if (const auto log = job_log()) log->set_context(call.arguments.at("cell"), call.arguments.at("step"));
+  return json::object();
+}
+
+json count_meetings(const Call&) { return {{"meetings", dist::meetings()}}; }
+
+json make_wrapper(const Call& call) {
+  if (call.arguments.at("begins"))
+    dist::MakesGroup::begin();
+  else
+    dist::MakesGroup::end();
   return json::object();
 }
 

@@ -21,8 +21,13 @@ nlohmann::json make_job_backend(const Call& call);
 /// Returns {"groups": c10d's names of the groups of this rank that have the backend}, in the order in which they were made.
 nlohmann::json job_groups();
 
+/// Returns "missing" ({GROUP: RANKS}: members of a group that have not made it) and "fresh" (ranks that say "is_fresh": their
+/// processes have replaced lost ones). Collective over "live" ranks. "generation" and "timeout" as in
+/// reconnect_job_backend.
+nlohmann::json compare_job_groups(const Call& call);
+
 /// Gives the group "group" new connections in place of those that it has; a group of which a rank is not among "live"
-/// gets none, and says so. Collective over its live ranks. "box" and "cuda" as in make_job_backend, "generation": a number
+/// gets none, and says so, as does one that the ranks "without" have not made. Collective over its live ranks. "box" and "cuda" as in make_job_backend, "generation": a number
 /// that no earlier call had, "timeout" (seconds).
 nlohmann::json reconnect_job_backend(const Call& call);
 
@@ -31,8 +36,12 @@ nlohmann::json reconnect_job_backend(const Call& call);
 nlohmann::json abort_job_groups(const Call& call);
 nlohmann::json end_job_abort(const Call& call);
 
-/// Collectives from here on are those of "cell".
+/// Collectives from here on are those of statement "step" of "cell".
 nlohmann::json enter_cell(const Call& call);
+/// Returns how often this process has met other ranks ("meetings": collectives/log/meetings.h).
+nlohmann::json count_meetings(const Call& call);
+/// From "begins" (true) on, until false, what this process says to others is the making of a wrapper, and no meeting.
+nlohmann::json make_wrapper(const Call& call);
 /// Returns what the message Done says about collectives: "regroup" and "collectives".
 nlohmann::json leave_cell(const Call& call);
 /// Returns the "calls" that were entered and are not done, {"entry", "op", "seq", "entered_s_ago", "where"}, and where the

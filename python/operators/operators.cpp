@@ -274,8 +274,8 @@ json attach_ranks(const Call& call) {
   return report_json(failed ? *failed : inspect::Report());
 }
 
-json detach_ranks(const Call&) {
-  detach();
+json detach_ranks(const Call& call) {
+  detach(call.arguments.value("generation", int64_t{0}));
   return json::object();
 }
 
@@ -329,11 +329,14 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("detach", detach_ranks);
   LOCKSTEP_OPERATOR("make_job_backend", make_job_backend);
   LOCKSTEP_OPERATOR("job_groups", list_job_groups);
+  LOCKSTEP_OPERATOR("compare_job_groups", compare_job_groups);
   LOCKSTEP_OPERATOR("reconnect_job_backend", reconnect_job_backend);
   LOCKSTEP_OPERATOR("abort_job_groups", abort_job_groups);
   LOCKSTEP_OPERATOR("end_job_abort", end_job_abort);
   LOCKSTEP_OPERATOR("enter_cell", enter_cell);
   LOCKSTEP_OPERATOR("leave_cell", leave_cell);
+  LOCKSTEP_OPERATOR("count_meetings", count_meetings);
+  LOCKSTEP_OPERATOR("make_wrapper", make_wrapper);
   LOCKSTEP_OPERATOR("calls_in_flight", calls_in_flight);
   LOCKSTEP_OPERATOR("native_stack", native_stack);
   LOCKSTEP_OPERATOR("hook_group", hook_group);

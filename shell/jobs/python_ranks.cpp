@@ -121,6 +121,7 @@ PythonRanks::~PythonRanks() {
   loop_.forget(tail_->fd());
   loop_.forget(report_.read.get());
   if (starter_) loop_.forget(starter_->pidfd());
+  for (const auto& [rank, parent] : restarters_) loop_.forget(parent->pidfd());
 }
 
 void PythonRanks::start(const StartRanks& order, Listener listener) {
@@ -137,61 +138,72 @@ void PythonRanks::start(const StartRanks& order, Listener listener) {
     processes_[rank].tail = std::make_unique<OutputTail>();
     processes_[rank].output = std::make_unique<LastOutput>();
   }
-  plan_file_ = directory_.path() + "/ranks.json";
-  protocol::write_at_once(plan_file_, ranks_json());
+  plan_file_ = write_plan(ranks_here(), 0);
   set_nonblocking(report_.read.get());
   start_interpreter();
 }
 
-/// What _start.py reads.
-std::string PythonRanks::ranks_json() {
-  nlohmann::json ranks = nlohmann::json::array();
-  const size_t colon = order_.store.rfind(':');
-  for (int here = 0; here < order_.count; ++here) {
-    const int rank = order_.first + here;
-    const auto index = static_cast<size_t>(here);
-    std::map<std::string, std::string> environment = {
-        {"RANK", std::to_string(rank)},
-        {"LOCAL_RANK", std::to_string(order_.local_first + here)},
-        {"WORLD_SIZE", std::to_string(order_.world_size)},
-        {"LOCAL_WORLD_SIZE", std::to_string(order_.local_size)},
-        {"GROUP_RANK", std::to_string(order_.node)},
-        {"MASTER_ADDR", order_.store.substr(0, colon)},
-        {"MASTER_PORT", order_.store.substr(colon + 1)},
-        {"TORCHELASTIC_USE_AGENT_STORE", "True"},  // the store is there already
-        {"LOCKSTEP_RANK", std::to_string(rank)},
-        {"LOCKSTEP_CHECK_COLLECTIVES", order_.check_collectives ? "1" : "0"},
-        {protocol::kJobVariable, folder_.path()}};
-    // Nothing listens on other interfaces where all ranks are here.
-    if (order_.nodes == 1 && !value_of("GLOO_SOCKET_IFNAME")) environment["GLOO_SOCKET_IFNAME"] = "lo";
-    environment.merge(device_environment(plan_, here));
-    environment.insert(environment_.begin(), environment_.end());
-    ranks.push_back({{"rank", rank},
-                     {"environment", environment},
-                     {"identity", order_.identities.at(index)},
-                     {"output", processes_.at(rank).output->descriptors()},
-                     {"tail", processes_.at(rank).tail->write_end()},
-                     {"device", plan_.devices[index]},
-                     {"gpu_id", plan_.gpu_ids.empty() ? -1 : plan_.gpu_ids[index]}});
-  }
-  return nlohmann::json({{"ranks", ranks},
-                         {"report", report_.write.get()},
-                         {"common",
-                          {{"world_size", order_.world_size},
-                           {"hub", hub_path_},
-                           {"threads", plan_.threads},
-                           // The default is watched: mismatches and hangs are found, and %abort works.
-                           {"backend", order_.backend == "auto" ? "lockstep" : order_.backend},
-                           {"arguments", order_.arguments}}}})
-      .dump();
+RankSet PythonRanks::ranks_here() const {
+  RankSet ranks;
+  for (const auto& [rank, process] : processes_) ranks.insert(rank);
+  return ranks;
 }
 
-void PythonRanks::start_interpreter() {
-  const Descriptor input(::open(plan_file_.c_str(), O_RDONLY | O_CLOEXEC));
+/// Returns a file with what _start.py reads.
+std::string PythonRanks::write_plan(const RankSet& ranks, int64_t generation) const {
+  nlohmann::json plans = nlohmann::json::array();
+  for (const int rank : ranks) plans.push_back(rank_json(rank, generation));
+  const nlohmann::json plan = {{"ranks", plans},
+                               {"report", report_.write.get()},
+                               {"common",
+                                {{"world_size", order_.world_size},
+                                 {"hub", hub_path_},
+                                 {"threads", plan_.threads},
+                                 // The default is watched: mismatches and hangs are found, and %abort works.
+                                 {"backend", order_.backend == "auto" ? "lockstep" : order_.backend},
+                                 {"generation", generation},
+                                 {"loopback", order_.nodes == 1},
+                                 {"arguments", order_.arguments}}}};
+  std::string path = directory_.path() + "/ranks.json";
+  protocol::write_at_once(path, plan.dump());
+  return path;
+}
+
+nlohmann::json PythonRanks::rank_json(int rank, int64_t generation) const {
+  const size_t colon = order_.store.rfind(':');
+  const int here = rank - order_.first;
+  const auto index = static_cast<size_t>(here);
+  std::map<std::string, std::string> environment = {
+      {"RANK", std::to_string(rank)},
+      {"LOCAL_RANK", std::to_string(order_.local_first + here)},
+      {"WORLD_SIZE", std::to_string(order_.world_size)},
+      {"LOCAL_WORLD_SIZE", std::to_string(order_.local_size)},
+      {"GROUP_RANK", std::to_string(order_.node)},
+      {"MASTER_ADDR", order_.store.substr(0, colon)},
+      {"MASTER_PORT", order_.store.substr(colon + 1)},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},  // the store is there already
+      {"LOCKSTEP_RANK", std::to_string(rank)},
+      {"LOCKSTEP_CHECK_COLLECTIVES", order_.check_collectives ? "1" : "0"},
+      {protocol::kJobVariable, folder_.path()}};
+  // Nothing listens on other interfaces where all ranks are here.
+  if (order_.nodes == 1 && !value_of("GLOO_SOCKET_IFNAME")) environment["GLOO_SOCKET_IFNAME"] = "lo";
+  environment.merge(device_environment(plan_, here));
+  environment.insert(environment_.begin(), environment_.end());
+  return {{"rank", rank},
+          {"environment", environment},
+          {"identity", order_.identities.at(index)},
+          {"output", processes_.at(rank).output->descriptors()},
+          {"tail", processes_.at(rank).tail->write_end()},
+          {"device", plan_.devices[index]},
+          {"gpu_id", plan_.gpu_ids.empty() ? -1 : plan_.gpu_ids[index]}};
+}
+
+std::unique_ptr<Child> PythonRanks::launch_interpreter(const std::string& plan_file, const RankSet& ranks) {
+  const Descriptor input(::open(plan_file.c_str(), O_RDONLY | O_CLOEXEC));
   Launch launch;
   launch.program = interpreter();
   launch.arguments = {"-c", kStart};
-  launch.environment = {{"LOCKSTEP_SESSION_DIR", fs::path(plan_file_).parent_path().string()}};
+  launch.environment = {{"LOCKSTEP_SESSION_DIR", fs::path(plan_file).parent_path().string()}};
   // Threads of OpenBLAS, which NumPy starts when it is imported, would be missing in the copies.
   if (!value_of("OPENBLAS_NUM_THREADS")) launch.environment["OPENBLAS_NUM_THREADS"] = "1";
   if (const fs::path package = protocol::programs_prefix() / "python"; fs::exists(package / "lockstep"))
@@ -199,11 +211,16 @@ void PythonRanks::start_interpreter() {
   launch.input = input.get();
   launch.output = tail_->write_end();
   launch.inherit = {report_.write.get()};
-  for (const auto& [rank, process] : processes_) {
+  for (const int rank : ranks) {
+    const Process& process = processes_.at(rank);
     launch.inherit.push_back(process.tail->write_end());
     for (const int each : process.output->descriptors()) launch.inherit.push_back(each);
   }
-  starter_ = std::make_unique<Child>(launch);
+  return std::make_unique<Child>(launch);
+}
+
+void PythonRanks::start_interpreter() {
+  starter_ = launch_interpreter(plan_file_, ranks_here());
   if (candidate_ == 0) {
     watch_tail(*tail_);
     for (const auto& [rank, process] : processes_) watch_tail(*process.tail);
@@ -233,6 +250,33 @@ void PythonRanks::interpreter_ended(const ProcessEnd& end) {
                                 : interpreter() + " " + end.str() + (lines.empty() ? "" : "; it wrote:\n" + lines));
 }
 
+RankProcess PythonRanks::restart(int rank, const std::string& identity, int64_t generation) {
+  Process& process = processes_.at(rank);
+  loop_.forget(process.tail->fd());
+  process = {};
+  process.tail = std::make_unique<OutputTail>();
+  process.output = std::make_unique<LastOutput>();
+  directory_.set_rank_aside(rank);
+  directory_.add_rank(rank);
+  order_.identities.at(static_cast<size_t>(rank - order_.first)) = identity;
+  std::unique_ptr<Child>& parent = restarters_[rank];
+  if (parent) loop_.forget(parent->pidfd());
+  parent = launch_interpreter(write_plan(RankSet{rank}, generation), RankSet{rank});
+  watch_tail(*process.tail);
+  loop_.watch(parent->pidfd(), [this, rank] {
+    Child& ended_one = *restarters_.at(rank);
+    const auto end = ended_one.ended();
+    if (!end) return;
+    loop_.forget(ended_one.pidfd());
+    if (processes_.at(rank).pid > 0) return;  // the rank dies with it
+    processes_.at(rank).has_ended = true;
+    const std::string lines = tail_->last_lines();
+    listener_.ended(rank,
+                    {interpreter() + " " + end->str() + (lines.empty() ? "" : "; it wrote:\n" + lines), end->signal});
+  });
+  return {};
+}
+
 void PythonRanks::watch_tail(OutputTail& tail) {
   loop_.watch(tail.fd(), [this, &tail] {
     if (!tail.take()) loop_.forget(tail.fd());
@@ -259,6 +303,7 @@ void PythonRanks::started(int rank, pid_t pid) {
   store_->rank_has_started(pid);
   process.pidfd = open_process(pid);
   if (process.pidfd) loop_.watch(process.pidfd.get(), [this, rank] { ended(rank); });
+  if (are_started_) return;  // it was started again
   RanksStarted started{.store = order_.store,
                        .backend = plan_.backend,
                        .pids = {},

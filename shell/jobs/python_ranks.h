@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "protocol/descriptor.h"
+#include "protocol/rank_set.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/launcher.h"
@@ -41,6 +42,10 @@ class PythonRanks : public LocalPlace {
   void start(const StartRanks& order, Listener listener) override;
   bool has_store() const override { return store_ && !store_->has_ended(); }
   void kill(int rank) override;
+  /// An interpreter that is started for it becomes the parent of the rank. The rank says who it is when it comes.
+  RankProcess restart(int rank, const std::string& identity, int64_t generation) override;
+  /// Groups of other backends can't be connected again.
+  bool can_restart() const override { return order_.backend == "auto" || order_.backend == "lockstep"; }
   void end_soon() override { ending_ = true; }
   std::string last_lines(int rank) override;
   void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
@@ -57,7 +62,10 @@ class PythonRanks : public LocalPlace {
     std::unique_ptr<LastOutput> output;
   };
   std::unique_ptr<LastOutput> release_output(int rank) override { return std::move(processes_.at(rank).output); }
-  std::string ranks_json();
+  RankSet ranks_here() const;
+  nlohmann::json rank_json(int rank, int64_t generation) const;
+  std::string write_plan(const RankSet& ranks, int64_t generation) const;
+  std::unique_ptr<Child> launch_interpreter(const std::string& plan_file, const RankSet& ranks);
   void start_interpreter();
   void interpreter_ended(const ProcessEnd& end);
   void read_report();
@@ -84,6 +92,7 @@ class PythonRanks : public LocalPlace {
   std::map<int, Process> processes_;  // by rank
   bool are_started_ = false, ending_ = false;
   std::unique_ptr<Child> starter_;
+  std::map<int, std::unique_ptr<Child>> restarters_;  // parents of ranks that were started again
 };
 
 }  // namespace lockstep::shell

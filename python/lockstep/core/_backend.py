@@ -18,6 +18,9 @@ NAME = "lockstep"
 _boxes = itertools.count(1)
 _options: dict[str, tuple[Any, Any]] = {}  # by the name of a group: what it was made with
 label_of_world = ""  # what logs and errors call the default group; empty: as c10d does
+rejoining: dict[str, Any] = {}
+"""Of a process that replaces a lost rank, until its first reconnect(): "loopback", whether all ranks are on this machine.
+The groups that it makes are there on the other ranks, and connected by that call."""
 
 
 class _Plugins(dict):  # type: ignore[type-arg]
@@ -152,6 +155,8 @@ def _create(options: Any, backend_options: Any) -> Any:
             timeout=options.timeout.total_seconds(),
             cuda=cuda is not None,
             check=_checks(),
+            connects=not rejoining,
+            loopback=rejoining.get("loopback", False),
         )
     _options[group] = (options, backend_options)
     return box._get_backend(torch.device("cpu"))
@@ -160,10 +165,16 @@ def _create(options: Any, backend_options: Any) -> Any:
 def reconnect(generation: int, live: list[int], timeout: float) -> None:
     """Gives all groups of this rank new connections, but those of which a rank is not among `live`: they say so when they are
     used. Collective over the live ranks. `generation`: a number that no earlier call had."""
+    compared = _library.call("compare_job_groups", generation=generation, live=live, timeout=timeout,
+                             is_fresh=bool(rejoining))
+    missing = compared["missing"]
+    if compared["fresh"]:
+        _library.call("detach", generation=generation)  # inspectors have to meet anew
     for group in _library.call("job_groups")["groups"]:
         options, backend_options = _options[group]
         cuda = _cuda_transport(options, backend_options, generation)
         with _box(options, cuda) as (name, _):
             _library.call("reconnect_job_backend", box=name, group=group, generation=generation, live=live,
-                          cuda=cuda is not None, timeout=timeout)
+                          without=missing.get(group, []), cuda=cuda is not None, timeout=timeout)
     _library.call("end_job_abort")
+    rejoining.clear()

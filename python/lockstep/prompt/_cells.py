@@ -11,7 +11,7 @@ import linecache
 import tokenize
 import traceback
 from types import CodeType, FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from lockstep.core import _exceptions
 from lockstep.prompt import _frames, _scope
@@ -46,6 +46,13 @@ class _Globals(ast.NodeTransformer):
     visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = visit_FunctionDef
 
 
+class Step(NamedTuple):
+    """A statement of a cell."""
+
+    line: int  # its first
+    code: CodeType
+
+
 class Cell:
     """A cell, compiled. Raises SyntaxError and ValueError as compile() does."""
 
@@ -58,22 +65,27 @@ class Cell:
         if any(isinstance(each, ast.Global) for each in ast.walk(tree)):
             compile(tree, name, "exec", flags, dont_inherit=True)  # raises where a name is used before
             tree = self._globals.visit(tree)
-        self.statements: CodeType | None = None
-        self.value: CodeType | None = None
+        whole = compile(tree, name, "exec", flags, dont_inherit=True)
+        flags |= whole.co_flags & _FUTURE_FLAGS
         body = tree.body
-        if body and isinstance(body[-1], ast.Expr) and not _is_silenced(text):
-            expression = ast.Expression(body.pop().value)  # type: ignore[attr-defined]
-            self.value = compile(expression, name, "eval", flags, dont_inherit=True)
-        if body:
-            self.statements = compile(tree, name, "exec", flags, dont_inherit=True)
+        value = body.pop() if body and isinstance(body[-1], ast.Expr) and not _is_silenced(text) else None
+        # A cell that awaits is one task: what it begins goes on while it waits.
+        parts = [body] if whole.co_flags & inspect.CO_COROUTINE else [[each] for each in body]
+        self.steps = [Step(each[0].lineno, compile(ast.Module(each, []), name, "exec", flags, dont_inherit=True))
+                      for each in parts if each]
+        if value is not None:
+            expression = ast.Expression(value.value)  # type: ignore[attr-defined]
+            self.steps.append(Step(value.lineno, compile(expression, name, "eval", flags, dont_inherit=True)))
 
-    def run(self, frame: FrameType, *, own_names: bool = False) -> Any:
-        """The value of the last expression, None without one. With `own_names`, what the cell assigns and defines is
-        gone after it."""
+    def run(self, frame: FrameType, *, own_names: bool = False,
+            begins: Callable[[int, Step], bool] = lambda index, step: True) -> Any:
+        """Runs the steps of which `begins` does not say False. The value of the last one, if it is an expression, or else
+        None. With `own_names`, what the cell assigns and defines is gone after it."""
+        value = None
         with _scope.names_of(frame, own_names, self._globals.names) as (scope, variables):
-            if self.statements is not None:
-                _evaluate(self.statements, scope, variables)
-            return None if self.value is None else _evaluate(self.value, scope, variables)
+            for index, step in enumerate(self.steps):
+                value = _evaluate(step.code, scope, variables) if begins(index, step) else None
+        return value
 
 
 _loop: asyncio.AbstractEventLoop | None = None  # in which cells await: tasks that one begins go on in the next one

@@ -202,7 +202,7 @@ class Prompt:
 
     def _run_python(self, cell: int, arguments: dict[str, Any]) -> None:
         compiled = _cells.Cell(arguments["text"], int(arguments["number"]), self._frames.selected)
-        value = compiled.run(self._frames.selected, own_names=bool(arguments.get("own_names")))
+        value = self._run_steps(cell, compiled, arguments)
         is_report = isinstance(value, Report)
         if is_report and not value.findings:  # findings have been sent, and are drawn
             _capture.write(f"{value}\n")  # of memory(), a table
@@ -211,6 +211,9 @@ class Prompt:
         if self._rich:
             self._values += [self._message_of(each) for each in _rich.open_figures()]
         _device.synchronize()  # what fails on the device belongs to this cell
+
+    def _run_steps(self, cell: int, compiled: _cells.Cell, arguments: dict[str, Any]) -> Any:
+        return compiled.run(self._frames.selected, own_names=bool(arguments.get("own_names")))
 
     def _message_of(self, value: Any) -> dict[str, Any]:
         """That which shows a value."""

@@ -9,14 +9,15 @@ import torch
 import torch.distributed as dist
 
 from lockstep.core import _backend, _library
-from lockstep.prompt import _prompt, _questions
-from lockstep.session import _debugger, _preempt
+from lockstep.prompt import _cells, _prompt, _questions
+from lockstep.session import _again, _debugger, _preempt
 
 _INTERRUPT_SECONDS = 0.2  # after which a cell that an interrupt has not ended is freed from its collectives
 
 
 class SessionPrompt(_prompt.Prompt):
     _aborted: set[int] | None = None  # cells that were freed from collectives
+    _steps: _again.Steps | None = None  # of the cell that runs, or was the last
 
     # ---- The thread that runs cells ----------------------------------------------------------------------------------
 
@@ -31,13 +32,22 @@ class SessionPrompt(_prompt.Prompt):
                 "preempted": lambda cell, arguments: _preempt.run()}
 
     def _begin_cell(self, cell: int) -> None:
-        _library.call("enter_cell", cell=cell)
+        self._steps = None
+        _library.call("enter_cell", cell=cell, step=0)
+
+    def _run_steps(self, cell: int, compiled: _cells.Cell, arguments: dict[str, Any]) -> Any:
+        if arguments.get("own_names"):
+            return super()._run_steps(cell, compiled, arguments)
+        self._steps = _again.Steps(cell, arguments, self._frames.selected.f_globals)
+        return compiled.run(self._frames.selected, begins=self._steps.begins)
 
     def _note_error(self, error: BaseException, number: int) -> None:
         _debugger.note(error, number)
 
     def _end_cell(self, cell: int, done: dict[str, Any]) -> None:
         done.update(_library.call("leave_cell"))
+        if self._steps is not None:
+            done.update(self._steps.finish(done["status"] == "ok"))
         if self._aborted and cell in self._aborted:
             self._aborted.discard(cell)
             if done["status"] == "error":

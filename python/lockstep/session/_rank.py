@@ -18,7 +18,7 @@ import torch.distributed as dist
 from lockstep.core import _backend
 from lockstep.prompt import _capture, _frames, _magics
 from lockstep.prompt._invitations import Invitation
-from lockstep.session import _names, _preempt
+from lockstep.session import _again, _names, _preempt
 from lockstep.session._prompt import SessionPrompt
 
 SETTINGS = "LOCKSTEP_RANK_SETTINGS"
@@ -43,6 +43,9 @@ def run(settings: dict[str, Any]) -> NoReturn:
         if settings["device"] != "cpu":
             torch.cuda.set_device(settings["device"])
         _backend.label_of_world = "default"
+        if settings["generation"] > 0:
+            _backend.rejoining["loopback"] = settings["loopback"]
+        _again.watch_wrappers()
         dist.init_process_group(settings["backend"])
         faulthandler.enable(all_threads=False)
         _capture.channels = [(settings["output"][i], settings["output"][i + 1]) for i in (0, 3)]

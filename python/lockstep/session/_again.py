@@ -1,0 +1,154 @@
+"""What a session keeps of its cells, statement by statement, so that a process that takes the place of a lost rank can run
+them again: those that met no other rank. The shell has the list (shell/cells/past_cells.h). Which names a statement needs
+and binds is read from its bytecode."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+from types import CodeType
+from typing import Any, Iterator
+
+from torch.distributed import distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
+
+from lockstep.core import _backend, _library
+from lockstep.prompt import _cells
+
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+_lost: dict[str, int] = {}  # names that a statement would have bound which did not run again, and its cell
+_needs: dict[str, frozenset[str]] = {}  # functions of cells, and the names that they use when they are called
+
+
+class _Names:
+    """`now`: names that running the code looks up; `later`: those of functions that it makes, when they are called;
+    `bound`: those that it assigns."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.now: set[str] = set()
+        self.later: set[str] = set()
+        self.bound: set[str] = set()
+        self._read(code, self.now)
+
+    def _read(self, code: CodeType, used: set[str], is_inner: bool = False) -> None:
+        for each in dis.get_instructions(code):
+            if each.opname in ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_CLASSDEREF"):
+                used.add(str(each.argval))
+            elif used is self.now and (each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") or (
+                    not is_inner and each.opname in ("STORE_NAME", "DELETE_NAME"))):
+                self.bound.add(str(each.argval))
+        for inner in _inner(code):
+            is_function = bool(inner.co_flags & inspect.CO_NEWLOCALS) and inner.co_name not in _COMPREHENSIONS
+            self._read(inner, self.later if is_function else used, is_inner=True)
+
+
+def _inner(code: CodeType) -> Iterator[CodeType]:
+    return (each for each in code.co_consts if isinstance(each, CodeType))
+
+
+def _first_lost(names: set[str]) -> str | None:
+    """One of the names that is lost, or that a function of these needs."""
+    seen: set[str] = set()
+    todo = sorted(names)
+    while todo:
+        name = todo.pop()
+        if name in _lost:
+            return name
+        if name not in seen:
+            seen.add(name)
+            todo += sorted(_needs.get(name, ()))
+    return None
+
+
+class Steps:
+    """The statements of a cell that runs."""
+
+    def __init__(self, cell: int, arguments: dict[str, Any], names: dict[str, Any]) -> None:
+        """`arguments`: protocol::function::Python."""
+        self._cell, self._arguments, self._names = cell, arguments, names
+        self._running: int | None = None
+        self._done = 0  # statements that have ended, or that did not run again
+        self._ran = 0
+        self._met_before = 0
+        self._meetings: list[int] = []
+        self._groups: list[int] = []
+        self._left_out: list[dict[str, Any]] = []
+
+    def begins(self, index: int, step: _cells.Step) -> bool:
+        """Whether the statement runs."""
+        self._end_step()
+        self._groups.append(distributed_c10d._world.group_count)
+        if self._arguments.get("again") and not self._runs_again(index, step):
+            self._done += 1
+            return False
+        _library.call("enter_cell", cell=self._cell, step=index)
+        self._running, self._met_before = index, _meetings()
+        return True
+
+    def finish(self, is_ok: bool) -> dict[str, Any]:
+        """Fields of the message Done."""
+        if is_ok:
+            self._end_step()
+        elif self._running is not None and _meetings() != self._met_before:
+            self._meetings.append(self._running)
+        again = bool(self._arguments.get("again"))
+        return {"steps_done": self._ran if again else self._done, "meetings": self._meetings, "groups": self._groups,
+                "left_out": self._left_out}
+
+    def _end_step(self) -> None:
+        if self._running is None:
+            return
+        if _meetings() != self._met_before:
+            self._meetings.append(self._running)
+        self._running = None
+        self._done += 1
+        self._ran += 1
+
+    def _runs_again(self, index: int, step: _cells.Step) -> bool:
+        names = _Names(step.code)
+        if index < len(self._arguments["groups"]):  # groups have the numbers that they had
+            distributed_c10d._world.group_count = self._arguments["groups"][index]
+        lost = _first_lost(names.now)
+        why = ""
+        if index >= self._arguments["until"]:
+            why = "it had not ended there"
+        elif index in self._arguments["met"]:
+            why = "it met other ranks"
+        elif index in self._arguments["unknown"]:
+            why = "no rank that lives has reported whether it met others"
+        elif lost:
+            why = f"it needs {lost} of cell {_lost[lost]}"
+        for name in names.bound:
+            _lost.pop(name, None)
+            _needs.pop(name, None)
+            if why:
+                _lost[name] = int(self._arguments["number"])
+                self._names.pop(name, None)
+            elif names.later:
+                _needs[name] = frozenset(names.later)
+        if why:
+            lost_here = f" (so there is no {', '.join(sorted(names.bound))})" if names.bound else ""
+            self._left_out.append({"line": step.line, "why": why + lost_here})
+        return not why
+
+
+def _meetings() -> int:
+    return int(_library.call("count_meetings")["meetings"])
+
+
+def watch_wrappers() -> None:
+    """Making a wrapper is no meeting: it runs again, and says nothing to the others then. Once."""
+    init = DistributedDataParallel.__init__
+
+    @functools.wraps(init)
+    def make(self: DistributedDataParallel, *arguments: Any, **options: Any) -> None:
+        if _backend.rejoining:
+            options["init_sync"] = False
+        _library.call("make_wrapper", begins=True)
+        try:
+            init(self, *arguments, **options)
+        finally:
+            _library.call("make_wrapper", begins=False)
+
+    DistributedDataParallel.__init__ = make  # type: ignore[method-assign]

@@ -1,0 +1,295 @@
+"""Copies a training run from one rank to others after a rank was lost and started again: `%restart 2 --from 0`. As
+ddp/restore.h for cells in C++."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import sys
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
+
+_Key = tuple[str, str]  # kind, name
+
+
+class _Report:
+    """What was copied, and what is lost. The same on all ranks."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.restored: list[str] = []
+        self.lost: list[str] = []
+
+    def __repr__(self) -> str:
+        return "\n".join([self.title, *(f"  {each}" for each in self.restored), *(f"  lost: {each}" for each in self.lost)])
+
+
+def run(source: int | None, to: list[int]) -> _Report | None:
+    """Collective over all ranks. Copies what modules, optimizers, schedulers, tensors and generators among the names of
+    the cells hold, from rank `source`; where it is None nothing, and wrappers are brought in step alone."""
+    names = sys.modules["__main__"].__dict__
+    me, size = dist.get_rank(), dist.get_world_size()
+    wrappers = _align_wrappers(names, size, me, to, source)
+    if source is None:
+        return None
+    if not 0 <= source < size or any(not 0 <= each < size or each == source for each in to):
+        raise ValueError(f"from rank {source} to {to}: ranks are 0 to {size - 1}, and none takes from itself")
+    mine = _holders(names)
+    all_of_them = _gather({key: holder.describe() for key, holder in mine.items()})
+    report = _Report(f"from rank {source} to {_words(to)}:")
+    lost_parameters: set[str] = set()
+    for key in sorted({key for each in all_of_them for key in each}):
+        kind, name = key
+        if not all(key in each for each in all_of_them):
+            report.lost.append(f"{name}: not all ranks have it")
+            continue
+        theirs = [each[key] for each in all_of_them]
+        if problem := _problem(theirs, source, lost_parameters):
+            report.lost.append(f"{name}: {problem}")
+            continue
+        lost = _lost_parts(theirs, to)
+        if kind == _MODULE:
+            lost_parameters.update(f"{name}.{each}" for each in lost)
+        parts = [each for each in theirs[source]["parts"] if each not in lost]
+        if lost:
+            which = f"{name}: {', '.join(lost[:4])}{f' and {len(lost) - 4} more' if len(lost) > 4 else ''}" if parts else name
+            report.lost.append(f"{which}: the other ranks do not agree on it, so rank {source}'s is not what was lost")
+        if not parts:
+            continue
+        failed = _copy(mine[key], parts, source, to, me)
+        (report.lost if failed else report.restored).append(
+            f"{name}: {failed or (f'{len(parts)} tensors' if kind == _MODULE else theirs[source]['what'])}")
+    report.restored += wrappers
+    return report
+
+
+def _gather(value: Any) -> list[Any]:
+    everything: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everything, value)
+    return everything
+
+
+def _problem(theirs: list[dict[str, Any]], source: int, lost_parameters: set[str]) -> str:
+    """Why nothing of an object can be copied."""
+    if any(each["shape"] != theirs[source]["shape"] for each in theirs):
+        return "it is not made alike on all ranks"
+    if any("error" in each for each in theirs):
+        return str(next(each["error"] for each in theirs if "error" in each))
+    if lost := [each for each in theirs[source]["parameters"] if each in lost_parameters]:
+        return f"{len(lost)} of its parameters are lost, so its state is none for them"
+    return ""
+
+
+def _lost_parts(theirs: list[dict[str, Any]], to: list[int]) -> list[str]:
+    """Those on which the other ranks do not agree. What each forward takes from rank 0 is not lost while rank 0 lives."""
+    others = [each for rank, each in enumerate(theirs) if rank not in to]
+    return [part for part in others[0]["parts"]
+            if any(each["parts"][part] != others[0]["parts"][part] for each in others)
+            and (0 in to or part not in others[0]["synchronised"])]
+
+
+def _copy(holder: _Holder, parts: list[str], source: int, to: list[int], me: int) -> str | None:
+    """Returns why a rank could not take it."""
+    payload: list[Any] = [holder.save(parts) if me == source else None]
+    dist.broadcast_object_list(payload, src=source)
+    failure = None
+    if me in to:
+        try:
+            holder.load(payload[0])
+        except Exception as error:  # of a class of the user's
+            failure = f"rank {me} can't load it: {type(error).__name__}: {error}"
+    return next((each for each in _gather(failure) if each), None)
+
+
+def _words(ranks: list[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
+
+
+# ---- What holds state ------------------------------------------------------------------------------------------------
+
+_MODULE, _OPTIMIZER, _TENSOR, _STATE, _GENERATORS = "1 module", "2 optimizer", "3 tensor", "4 state", "5 generators"
+
+
+class _Holder:
+    """An object by its name: how its state is read and set, and what it is made like."""
+
+    def __init__(self, what: str, shape: Any, read: Callable[[], Any], write: Callable[[Any], object]) -> None:
+        self._what, self._shape, self._read, self._write = what, shape, read, write
+        self.has_parts = False  # the state is a dictionary, of which a part may be copied
+        self.synchronised: list[str] = []  # parts that each forward takes from rank 0
+        self.parameters: list[str] = []  # names of those that an optimizer steps
+
+    def describe(self) -> dict[str, Any]:
+        description: dict[str, Any] = {"what": self._what, "shape": self._shape, "synchronised": self.synchronised,
+                                       "parameters": self.parameters}
+        try:
+            state = self._read()
+            description["parts"] = {part: _digest(each) for part, each in (state if self.has_parts else {"": state}).items()}
+        except Exception as error:  # of a class of the user's
+            description["error"] = f"its state can't be read: {type(error).__name__}: {error}"
+        return description
+
+    def save(self, parts: list[str]) -> bytes:
+        state = self._read()
+        buffer = io.BytesIO()
+        torch.save({part: state[part] for part in parts} if self.has_parts else state, buffer)
+        return buffer.getvalue()
+
+    def load(self, state: bytes) -> None:
+        self._write(torch.load(io.BytesIO(state), map_location="cpu", weights_only=False))
+
+
+def _digest(state: Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    _feed(digest, state)
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, state: Any) -> None:
+    """Takes all that is in it, bit by bit. Raises TypeError for what it does not know."""
+    if isinstance(state, torch.Tensor):
+        digest.update(f"{state.dtype} {tuple(state.shape)}".encode())
+        flat = state.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+    elif isinstance(state, dict):
+        digest.update(f"{len(state)}{{".encode())
+        for key in state:
+            _feed(digest, key)
+            _feed(digest, state[key])
+    elif isinstance(state, (list, tuple)):
+        digest.update(f"{len(state)}[".encode())
+        for each in state:
+            _feed(digest, each)
+    elif isinstance(state, (str, int, float, complex, bool, bytes, type(None), torch.dtype, torch.device)):
+        digest.update(f"{type(state).__name__} {state!r};".encode())
+    elif type(state).__module__ == "numpy":
+        digest.update(state.tobytes())
+    else:
+        raise TypeError(f"{type(state).__name__} has no state that is known")
+
+
+def _holders(names: dict[str, Any]) -> dict[_Key, _Holder]:
+    found: dict[_Key, _Holder] = {}
+    parameters: dict[int, str] = {}
+    synchronised: set[int] = set()
+    for name, value in sorted(names.items()):
+        if isinstance(value, torch.nn.Module) and not name.startswith("_"):
+            for key, parameter in value.named_parameters():
+                parameters.setdefault(id(parameter), f"{name}.{key}")
+            if isinstance(value, DistributedDataParallel) and value.broadcast_buffers:
+                synchronised.update(map(id, value.buffers()))
+    for name, value in sorted(names.items()):
+        if name.startswith("_") or isinstance(value, type):
+            continue
+        if isinstance(value, torch.nn.Module):
+            found[_MODULE, name] = _module(value, synchronised)
+        elif isinstance(value, torch.optim.Optimizer):
+            found[_OPTIMIZER, name] = _optimizer(value, parameters)
+        elif isinstance(value, torch.Tensor):
+            if id(value) not in parameters:
+                found[_TENSOR, name] = _tensor(value)
+        elif isinstance(value, torch.Generator):
+            found[_STATE, name] = _Holder("generator", [str(value.device)], value.get_state, value.set_state)
+        elif callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
+            found[_STATE, name] = _Holder("state", [type(value).__name__], value.state_dict, value.load_state_dict)
+    found[_GENERATORS, "generators"] = _Holder("of torch, random and NumPy", [torch.cuda.is_initialized()],  # type: ignore[no-untyped-call]
+                                               _read_generators, _write_generators)
+    return found
+
+
+def _module(module: torch.nn.Module, synchronised: set[int]) -> _Holder:
+    shape = {key: _shape_of(each) for key, each in module.state_dict().items()}
+    holder = _Holder("", shape, module.state_dict, lambda state: module.load_state_dict(state, strict=False))
+    holder.has_parts = True
+    holder.synchronised = [key for key, buffer in module.named_buffers() if id(buffer) in synchronised]
+    return holder
+
+
+def _optimizer(optimizer: torch.optim.Optimizer, parameters: dict[int, str]) -> _Holder:
+    shape = [[[*_shape_of(each), parameters.get(id(each), "")] for each in group["params"]] for group in optimizer.param_groups]
+    holder = _Holder("state and options", [type(optimizer).__name__, shape], optimizer.state_dict, optimizer.load_state_dict)
+    holder.parameters = [name for group in shape for *_, name in group]
+    return holder
+
+
+def _tensor(tensor: torch.Tensor) -> _Holder:
+    return _Holder("tensor", _shape_of(tensor), lambda: tensor, lambda saved: tensor.data.copy_(saved))
+
+
+def _shape_of(value: Any) -> list[str]:
+    return [str(value.dtype), str(tuple(value.shape))] if isinstance(value, torch.Tensor) else [type(value).__name__]
+
+
+def _read_generators() -> dict[str, Any]:
+    numpy = sys.modules.get("numpy")
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,  # type: ignore[no-untyped-call]
+        "random": random.getstate(),
+        "numpy": numpy.random.get_state() if numpy is not None else None,
+    }
+
+
+def _write_generators(saved: dict[str, Any]) -> None:
+    torch.set_rng_state(saved["torch"])
+    if saved["cuda"] is not None:
+        torch.cuda.set_rng_state(saved["cuda"])
+    random.setstate(saved["random"])
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and saved["numpy"] is not None:
+        numpy.random.set_state(saved["numpy"])
+
+
+# ---- Wrappers --------------------------------------------------------------------------------------------------------
+
+
+def _align_wrappers(names: dict[str, Any], size: int, me: int, to: list[int], source: int | None) -> list[str]:
+    """The others have laid out the buckets of DistributedDataParallel anew after its first step. A rank that was started
+    again takes that layout, on which the order of sums depends, and all of them begin to count steps again."""
+    mine = {name: each for name, each in names.items() if isinstance(each, DistributedDataParallel)}
+    all_ranks: list[Any] = [None] * size
+    world = distributed_c10d._world
+    dist.all_gather_object(all_ranks, (world.group_count, {name: _layout_of(each) for name, each in mine.items()}))
+    world.group_count = max(count for count, _ in all_ranks)  # the next group has the same number everywhere
+    layouts = [each for _, each in all_ranks]
+    origin = source if source is not None else next(rank for rank in range(size) if rank not in to)
+    aligned = []
+    for name in sorted(name for name in mine if all(name in each for each in layouts)):
+        wrapper = mine[name]
+        if layouts[me][name] != layouts[origin][name]:
+            _lay_out(wrapper, layouts[origin][name])
+        wrapper._has_rebuilt_buckets = False
+        wrapper.reducer._reset_state()
+        aligned.append(f"{name}: layout of the buckets")
+    return aligned
+
+
+def _layout_of(wrapper: Any) -> list[list[int]]:
+    """The parameters of each bucket, by their index among those that are reduced."""
+    index = {id(each): i for i, each in enumerate(wrapper._build_params_for_reducer()[0])}
+    buckets = wrapper.reducer._get_zeros_like_grad_buckets()
+    return [[index[id(each)] for each in bucket.parameters()] for bucket in buckets]
+
+
+def _lay_out(wrapper: Any, layout: list[list[int]]) -> None:
+    c10d: Any = dist
+    parameters, expects_sparse = wrapper._build_params_for_reducer()
+    by_size = c10d._compute_bucket_assignment_by_size
+
+    def given(*_: Any, **__: Any) -> tuple[list[list[int]], list[int]]:
+        """The wrapper turns the order around."""
+        return layout[::-1], [sys.maxsize] * len(layout)
+
+    c10d._compute_bucket_assignment_by_size = given
+    try:
+        wrapper._ddp_init_helper(parameters, expects_sparse, wrapper._build_debug_param_to_name_mapping(parameters),
+                                 wrapper.static_graph)
+    finally:
+        c10d._compute_bucket_assignment_by_size = by_size
+    for hook, state in wrapper._comm_hooks:
+        c10d._register_comm_hook(wrapper.reducer, state, hook)

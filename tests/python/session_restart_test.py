@@ -1,0 +1,145 @@
+"""Sessions whose ranks are Python: a rank that was lost is started again in its place, and training goes on bit for bit."""
+
+import unittest
+
+from session_test import Session
+
+# Three ranks at least: the sum of two numbers does not depend on their order, so that nothing would show with two.
+WRAPPED = """import os, signal
+set_seed(7)
+net = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(64, 4))
+model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.001)
+optimizer = OPTIMIZER
+def step(number):
+    optimizer.zero_grad()
+    x = torch.sin(torch.arange(64.0).reshape(8, 8) * (1 + number + 100 * rank))
+    model(x).square().mean().backward()
+    optimizer.step()
+"""
+# Without a wrapper: gradients are reduced by hand. The generator, the average and the scheduler are restored, too.
+BY_HAND = """import os, signal
+set_seed(7)
+net = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(64, 4))
+optimizer = OPTIMIZER
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.7)
+generator = torch.Generator().manual_seed(11)
+average = torch.zeros(4)
+def step(number):
+    optimizer.zero_grad()
+    noise = torch.rand(8, 8, generator=generator)
+    x = noise + torch.sin(torch.arange(64.0).reshape(8, 8) * (1 + number + 100 * rank))
+    net(x).square().mean().backward()
+    for each in net.parameters():
+        dist.all_reduce(each.grad)
+        each.grad /= world_size
+    optimizer.step()
+    scheduler.step()
+    average.mul_(0.9).add_(net[-1].bias.detach())
+"""
+DIGEST = """digest = sum((each.double().flatten() * torch.sin(torch.arange(float(each.numel())) + i)).sum().item() for i, each in enumerate(net.parameters()))
+print("digest", repr(digest), [repr(each.double().sum().item()) for each in net.buffers()] if rank == 2 else "")
+"""
+EXTRA = "print('extra', average.tolist(), scheduler.get_last_lr(), torch.rand(1, generator=generator).item(), torch.rand(1).item())"
+FIRST, SECOND = "for i in range(5): step(i)", "for i in range(5, 10): step(i)"
+DEATH = "if rank == 2: os.kill(os.getpid(), signal.SIGKILL)"
+KEEP_GOING = ["--keep-going"]
+
+
+def lines(run, begin):
+    return {rank: [each for each in run.output(rank).splitlines() if each.startswith(begin)] for rank in range(3)}
+
+
+class Restarts(unittest.TestCase):
+    def train_with_a_death(self, model, *after, says):
+        undisturbed = Session(model, FIRST, SECOND, *after, ranks=3)
+        self.assertEqual(undisturbed.code, 0, undisturbed.shown)
+        restarted = Session(model, FIRST, DEATH, "%restart 2 --from 0", SECOND, "%verify NAME".replace("NAME", "model" if "model" in model else "net"), *after, ranks=3,
+                            options=KEEP_GOING)
+        said = "\n".join(each["text"] for each in restarted.of("message")) + "\n".join(
+            text for _, text in restarted.values())
+        self.assertEqual(restarted.statuses()[3:6], ["ok", "ok", "ok"], f"{said} {restarted.events}")
+        for begin in ("digest", "extra"):
+            self.assertEqual(lines(restarted, begin), lines(undisturbed, begin), said)
+        self.assertTrue(lines(restarted, "digest")[2])
+        verified, *_ = [each for each in restarted.of("finding") if each["inspector"] == "verify"]
+        self.assertEqual((verified["verdict"], verified["ranks"]), ("ok", [0, 1, 2]))
+        self.assertIn("rank 2 is back: 1 cell ran again", said)
+        self.assertIn("cell 2, line 1: it met other ranks", said)
+        for each in says:
+            self.assertIn(each, said)
+
+    def test_a_wrapper_and_momentum(self):
+        sgd = "torch.optim.SGD(net.parameters(), 0.05, momentum=0.9)"
+        self.train_with_a_death(WRAPPED.replace("OPTIMIZER", sgd), DIGEST,
+                                says=["model: layout of the buckets", "optimizer: state and options"])
+
+    def test_a_wrapper_and_adam(self):
+        adam = "torch.optim.Adam(net.parameters(), 0.01)"
+        self.train_with_a_death(WRAPPED.replace("OPTIMIZER", adam), DIGEST, says=["net: 9 tensors"])
+
+    def test_a_loop_by_hand(self):
+        adam = "torch.optim.AdamW(net.parameters(), 0.01)"
+        self.train_with_a_death(BY_HAND.replace("OPTIMIZER", adam), DIGEST, EXTRA,
+                                says=["scheduler: state", "generator: generator", "average: tensor"])
+
+    def test_names_groups_and_what_does_not_run_again(self):
+        run = Session(
+            "import os, signal\npair = dist.new_group([1, 2])\nloss = torch.ones(1)\ndist.all_reduce(loss)\n"
+            "reduced = [dist.all_reduce(loss), loss.item()][1]\nbehind = dist.new_group([0, 2])\ncalls = 0\n"
+            "left_out = [dist.new_group([0, 1, 2]), dist.barrier()][0]",
+            "def uses(): return reduced + 1\ndef plain():\n    reduced = 5\n    return reduced\n"
+            "later = uses()\nkept = plain()\ncalls += 1\nprint('seen once')",
+            "%%rank 1\nraise ValueError('as expected')",
+            "%%rank 2\nbefore = 1\nos.kill(os.getpid(), signal.SIGKILL)\nafter = 2",
+            "%%rank 0,1\nmeanwhile = 1",
+            "%restart",
+            "total = torch.full((1,), rank + 1.0)\nif rank > 0: dist.all_reduce(total, group=pair)\n"
+            "other = torch.full((1,), rank + 1.0)\nif rank != 1: dist.all_reduce(other, group=behind)\n"
+            "print('sums', total.item(), other.item(), calls, kept)",
+            "%%rank 2\nlater",
+            "%restart 1",
+            "%%rank 2\nos._exit(3)", "%restart 2",
+            "dist.barrier()\nprint('again', calls, kept)",
+            "%%rank 0,1\ndist.barrier(left_out)", "last = dist.new_group([0, 2])\nif rank != 1: dist.barrier(last)\n'made'",
+            ranks=3, options=KEEP_GOING)
+        said = "\n".join(each["text"] for each in run.of("message"))
+        self.assertEqual(lines(run, "sums"), {0: ["sums 1.0 4.0 1 5"], 1: ["sums 5.0 2.0 1 5"],
+                                              2: ["sums 5.0 4.0 1 5"]}, said + f"{run.events}")
+        self.assertEqual(lines(run, "again"), {rank: ["again 1 5"] for rank in range(3)}, said)
+        self.assertEqual(lines(run, "seen once"), {rank: ["seen once"] for rank in range(3)})
+        for each in ("cell 1, line 4: it met other ranks", "cell 1, line 5: it met other ranks (so there is no reduced)",
+                     "cell 2, line 5: it needs reduced of cell 1 (so there is no later)",
+                     "cell 4, line 2: no rank that lives has reported", "cell 4, line 3: it had not ended there", "ran without it: cell 5"):
+            self.assertIn(each, said)
+        errors = "\n".join(each["message"] for each in run.of("error"))
+        self.assertIn("name 'later' is not defined", errors)
+        self.assertIn("rank 2 that started again has not made group", errors)
+        self.assertIn(([0, 1, 2], "'made'"), run.values())
+        self.assertIn("%restart is for dead ranks; rank 1 lives", errors)
+
+    def test_without_a_source_wrappers_train_on(self):
+        run = Session(WRAPPED.replace("OPTIMIZER", "torch.optim.SGD(net.parameters(), 0.05)"), FIRST, DEATH, "%restart",
+                      SECOND, "lockstep.session.restore(0, [2])", "%verify model", ranks=3, options=KEEP_GOING)
+        self.assertEqual(run.statuses()[3:], ["ok"] * 4, f"{run.events}")
+        verified, *_ = [each for each in run.of("finding") if each["inspector"] == "verify"]
+        self.assertEqual(verified["verdict"], "ok")
+
+    def test_shards_are_named_as_lost(self):
+        run = Session("import os, signal\nset_seed(1)\nnet = torch.nn.Linear(4, 4)\n"
+                      "shard = torch.full((4,), float(rank), requires_grad=True)\n"
+                      "mine = torch.optim.Adam([shard])\n"
+                      "part = torch.optim.SGD([net.weight if rank < 2 else net.bias], 0.1, momentum=0.9)",
+                      "(shard * rank).sum().backward(); mine.step();", DEATH, "%restart 2 --from 0", ranks=3,
+                      options=KEEP_GOING)
+        values = "\n".join(text for _, text in run.values())
+        for each in ("lost: shard: the other ranks do not agree", "lost: mine: the other ranks do not agree",
+                     "lost: part: it is not made alike", "net: 2 tensors"):
+            self.assertIn(each, values, f"{run.events}")
+
+    def test_groups_of_other_backends_stay(self):
+        run = Session("import os", "%%rank 1\nos._exit(3)", "%restart", options=[*KEEP_GOING, "--backend", "gloo"])
+        self.assertIn("with another backend than lockstep", run.of("error")[-1]["message"])
+
+
+if __name__ == "__main__":
+    unittest.main()
