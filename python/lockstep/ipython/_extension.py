@@ -13,7 +13,7 @@ from lockstep.ipython._kernel import Kernel
 
 # What the session knows, by how it is written. %dist_init and %dist_mode mean something to this side, too.
 _LINES = ("abort", "check", "collectives", "data", "dist_reset", "dist_status", "grads", "hang", "interrupt", "memory",
-          "nan", "ranks", "stack", "sync", "verify", "cpp", "rank")
+          "nan", "ranks", "restart", "stack", "sync", "verify", "cpp", "rank")
 _CELLS = ("check", "cpp", "distributed", "rank")
 # IPython has magics of these names, too: they are its own where cells run there.
 _BOTH = (("debug", "line"), ("reset", "line"), ("run", "line"), ("time", "line"), ("timeit", "line"), ("who", "line"),

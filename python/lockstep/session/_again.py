@@ -33,7 +33,7 @@ class _Names:
 
     def _read(self, code: CodeType, used: set[str], is_inner: bool = False) -> None:
         for each in dis.get_instructions(code):
-            if each.opname in ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_CLASSDEREF"):
+            if each.opname in ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS"):
                 used.add(str(each.argval))
             elif used is self.now and (each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") or (
                     not is_inner and each.opname in ("STORE_NAME", "DELETE_NAME"))):
