@@ -452,7 +452,8 @@ void CellRunner::has_left(int rank) {
 
 void CellRunner::died(int rank, const protocol::CellError& last_words) {
   protocol::CellError error = last_words;
-  if (!services_.workers.share_machine()) error.message += "\nit was on host " + services_.workers.rank(rank).host;
+  if (const std::string& host = services_.workers.rank(rank).host; !host.empty() && !services_.workers.share_machine())
+    error.message += "\nit was on host " + host;
   error.message += note_last_step(rank);
   hangs_.died(rank);
   connections_.lose_step();

@@ -289,7 +289,9 @@ void PythonRanks::read_report() {
     std::istringstream line(reported_.substr(0, end));
     int number = -1;
     pid_t pid = 0;
-    if (line >> number >> pid && processes_.contains(number) && processes_[number].pid == 0) started(number, pid);
+    if (line >> number >> pid && processes_.contains(number) && processes_[number].pid == 0 &&
+        !processes_[number].has_ended)
+      started(number, pid);
   }
   if (found == Reading::empty || found == Reading::bytes) return;
   loop_.forget(report_.read.get());
@@ -338,7 +340,11 @@ void PythonRanks::ended(int rank) {
 
 void PythonRanks::kill(int rank) {
   const Process& process = processes_.at(rank);
-  if (!process.has_ended && process.pid > 0) ::kill(-process.pid, SIGKILL);
+  const auto parent = restarters_.find(rank);
+  if (!process.has_ended && process.pid > 0)
+    ::kill(-process.pid, SIGKILL);
+  else if (!process.has_ended && parent != restarters_.end())
+    parent->second->kill();  // it imports torch, and there is no rank yet
 }
 
 std::string PythonRanks::last_lines(int rank) {

@@ -1,8 +1,13 @@
 """Sessions whose ranks are Python: a rank that was lost is started again in its place, and training goes on bit for bit."""
 
+import pathlib
+import sys
+import tempfile
+import time
 import unittest
 
-from session_test import Session
+from ranks import environment
+from session_test import LOCKSTEP, PROMPT, Session, Terminal
 
 # Three ranks at least: the sum of two numbers does not depend on their order, so that nothing would show with two.
 WRAPPED = """import os, signal
@@ -139,6 +144,40 @@ class Restarts(unittest.TestCase):
     def test_groups_of_other_backends_stay(self):
         run = Session("import os", "%%rank 1\nos._exit(3)", "%restart", options=[*KEEP_GOING, "--backend", "gloo"])
         self.assertIn("with another backend than lockstep", run.of("error")[-1]["message"])
+
+    def test_an_interrupt_ends_the_start_and_it_can_be_repeated(self):
+        with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp", ignore_cleanup_errors=True) as folder:
+            terminal = Terminal([LOCKSTEP, f"--python={sys.executable}", "-n", "2"], 200, 50,
+                                environment(XDG_RUNTIME_DIR=folder, XDG_STATE_HOME=folder))
+            self.addCleanup(terminal.close)
+
+            def enter(text, number):
+                terminal.type(text)
+                terminal.press("Enter")
+                terminal.wait_for(PROMPT.format(number))
+
+            terminal.wait_for(PROMPT.format(1))
+            enter(f"import os, time; mark = '{folder}/again'", 2)
+            enter("if os.path.exists(mark) and rank: print(open(mark + '2', 'w').close()); time.sleep(1000)", 3)
+            enter("if rank == 0: open(mark, 'w').close()", 4)
+            enter("if rank: os._exit(3)", 5)
+            self.assertIn("%restart 1 --from 0 starts it again in its place", terminal.screen())
+            terminal.type("%restart")
+            terminal.press("Enter")
+            terminal.wait_for(r"▸ %restart\n(.*\n)*\Z")
+            terminal.press("C-c")  # while the interpreter imports torch
+            terminal.wait_for(r"rank 0 ▸ *\n?\Z")
+            terminal.type("%restart")
+            terminal.press("Enter")
+            while not pathlib.Path(folder, "again2").exists():
+                time.sleep(0.05)
+            terminal.press("C-c")  # while a cell runs again
+            terminal.wait_for(r"▸ %restart\n(.*\n)*.*▸ %restart\n(.*\n)*.*rank 0 ▸ *\n?\Z")
+            enter("os.remove(mark)", 6)
+            enter("%restart", 7)
+            self.assertIn("rank 1 is back: 3 cells ran again", terminal.screen())
+            enter("x = torch.ones(1); dist.all_reduce(x); x.item()", 8)
+            self.assertIn("0-1 = 2.0", terminal.screen())
 
 
 if __name__ == "__main__":
