@@ -89,7 +89,7 @@ APART = """
 from lockstep.ipython._kernel import Kernel
 kernel = Kernel(["--python", "-n", "2"])
 try:
-    kernel.execute("dist.get_world_size() * 21", lambda kind, content: print(kind, content))
+    kernel.execute("import os\\ndist.get_world_size() * 21, os.environ['MPLBACKEND']", lambda kind, content: print(kind, content))
 finally:
     kernel.close()
 """
@@ -244,8 +244,8 @@ def check_all(folder):
     check_kernel()
     for package in ("lockstep", "lockstep_autoload"):
         shutil.copytree(PACKAGE.parent / package, folder / "apart" / package)
-    check("a session of IPython, where torch is another environment's", [sys.executable, "-c", APART], 0, "42",
-          PYTHONPATH=str(folder / "apart"))
+    check("a session of IPython, where torch is another environment's", [sys.executable, "-c", APART], 0, "(42, 'Agg')",
+          PYTHONPATH=str(folder / "apart"), MPLBACKEND="module://matplotlib_inline.backend_inline")
 
 
 def main():

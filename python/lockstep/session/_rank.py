@@ -37,7 +37,9 @@ def run(settings: dict[str, Any]) -> NoReturn:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _preempt.outlive_slurm_signals()
         os.environ.update(settings["environment"])
-        os.environ.setdefault("MPLBACKEND", "Agg")  # no rank has windows
+        # No rank has windows, and the backend of an IPython kernel that has started the session draws nothing here.
+        if "inline" in os.environ.get("MPLBACKEND", "inline"):
+            os.environ["MPLBACKEND"] = "Agg"
         torch.set_num_threads(settings["threads"])
         _names.seed_afresh()
         if settings["device"] != "cpu":
