@@ -89,7 +89,7 @@ APART = """
 from lockstep.ipython._kernel import Kernel
 kernel = Kernel(["--python", "-n", "2"])
 try:
-    kernel.execute("import os\\ndist.get_world_size() * 21, os.environ['MPLBACKEND']", lambda kind, content: print(kind, content))
+    kernel.execute("import os\\ndist.get_world_size() * 21, os.environ['MPLBACKEND']", print)
 finally:
     kernel.close()
 """
