@@ -45,7 +45,7 @@ CellOutcome run(MagicCall& call, const std::string& magic, const std::string& me
     throw UsageError("%" + magic + " is for sessions in C++: in Python torch.save and torch.load do that");
   const std::string folder = folder_of(call);
   CellSettings settings = inspector_settings(call);
-  session.check_alive(RankSet::all(session.world_size()));
+  session.check_alive(session.default_ranks());
   std::string code = "__lockstep::Checkpoint(" + quoted(folder) + ")";
   for (const std::string& name : variables(session, *settings.ranks))
     code += ".add(" + quoted(name) + ", " + name + ")";

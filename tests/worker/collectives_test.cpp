@@ -15,7 +15,7 @@ struct TwoRanks : ::testing::Test {
 
   void regroup() {
     ++generation;
-    for (const int rank : {0, 1}) hub.send(Regroup{generation, RankSet::all(2), 30}, rank);
+    for (const int rank : {0, 1}) hub.send(Regroup{generation, RankSet::all(2), {}, 30}, rank);
     for (const int rank : {0, 1}) {
       const auto regrouped = hub.expect<Regrouped>(rank);
       EXPECT_TRUE(regrouped.ok) << regrouped.message;
@@ -147,7 +147,7 @@ TEST_F(TwoRanks, SurviveTheDeathOfOne) {
   EXPECT_NE(done.status, CellStatus::ok);
   ASSERT_TRUE(done.error);
   EXPECT_FALSE(done.error->root_cause);
-  hub.send(Regroup{1, RankSet{0}, 30}, 0);
+  hub.send(Regroup{1, RankSet{0}, {}, 30}, 0);
   EXPECT_TRUE(hub.expect<Regrouped>(0).ok);
 }
 
