@@ -139,8 +139,18 @@ bool is_held_by_earlier(const RankPicture& rank, const RankWait& wait) {
          });
 }
 
+namespace {
+bool waits_in(const RankPicture& rank, const CollectiveRecord& call) {
+  return !call.point_to_point && std::ranges::any_of(rank.waits, [&](const RankWait& each) {
+    return !each.broken && !each.call.point_to_point && each.call.group == call.group && each.call.seq == call.seq &&
+           !is_held_by_earlier(rank, each);
+  });
+}
+}  // namespace
+
 bool has_entered(const RankPicture& rank, const RankWait& wait, const RankPicture* peer) {
-  if (!rank.has_log) return false;  // the rank reported that itself
+  // What the rank has reported itself may be out of date: others have come since.
+  if (!rank.has_log) return peer && waits_in(*peer, wait.call);
   if (!peer) return true;
   if (wait.broken && (peer->gone() || broke(*peer, wait.call))) return !broke(*peer, wait.call);
   if (!peer->has_log) return true;

@@ -26,14 +26,19 @@ class PlacedGroup : public Group {
   bool restart(int number, int64_t generation, const std::function<bool()>& interrupted) override {
     // The last messages of the process before may still be on their way, or its end when it has just been killed.
     if (!wait_until_back(number, State::dead, interrupted)) return false;
-    placed_.restart(number, generation);
     auto& rank = this->at(number);
-    const RankInfo before = std::exchange(rank.info, RankInfo());
-    rank.info.pid = placed_.pid(number);
+    const RankInfo before = std::exchange(rank.info, RankInfo());  // first: it may speak while its place starts it
     rank.info.device = before.device;
     rank.end.reset();
     rank.received = {};
     rank.last_words.reset();
+    try {
+      placed_.restart(number, generation);
+    } catch (...) {
+      rank.info = before;
+      throw;
+    }
+    rank.info.pid = placed_.pid(number);
     if (!wait_until_back(number, State::connected, interrupted)) return false;
     placed_.came_back(number, static_cast<pid_t>(rank.info.hello.pid));
     rank.info.pid = placed_.pid(number);

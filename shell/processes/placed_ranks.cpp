@@ -122,10 +122,10 @@ void PlacedRanks::started(size_t place, const RanksStarted& what) {
 
 void PlacedRanks::restart(int rank, int64_t generation) {
   Process& process = processes_.at(static_cast<size_t>(rank));
+  process.end.reset();  // first: a process may end while its place waits for it
   const RankProcess started = places_[process.place]->restart(rank, hub_.expect(rank), generation);
   process.pid = started.pid;
   process.start_time = started.start_time;
-  process.end.reset();
 }
 
 void PlacedRanks::came_back(int rank, pid_t pid) {

@@ -146,6 +146,33 @@ TEST(Hang, WhatARankSaysItselfIsEnoughWithoutALog) {
   EXPECT_TRUE(finding.message.starts_with("ranks 0,2 wait in all_reduce #1 (cell 7, line 1), and rank 1"));
 }
 
+TEST(Hang, WhoHasComeSinceARankSaidThatItWaitsIsNotMissing) {
+  MadeUp ranks(4);
+  RankWait wait;
+  wait.call.group = "default";
+  wait.call.op = "barrier";
+  wait.call.seq = 1;
+  wait.where = "cell 7, line 1";
+  for (int r : {0, 1, 2, 3}) ranks.at(r).has_log = false, ranks.at(r).groups.clear();
+  for (int r : {0, 1, 2}) {
+    wait.missing = RankSet::all(4) - RankSet{r};
+    ranks.at(r).waits = {wait};
+  }
+  ranks.finishes(3);
+  const Finding finding = proven_hang(ranks);
+  EXPECT_EQ(finding.ranks, RankSet{3});
+  EXPECT_EQ(finding.reference_ranks, (RankSet{0, 1, 2}));
+  // Where the log does not name the rank that has not come, nothing is known of the wait.
+  MadeUp unnamed(3);
+  for (int r : {0, 1, 2}) unnamed.at(r).has_log = false, unnamed.at(r).groups.clear();
+  for (int r : {0, 1}) {
+    wait.missing = RankSet{1 - r};
+    unnamed.at(r).waits = {wait};
+  }
+  unnamed.finishes(2);
+  expect_no_hang(unnamed);
+}
+
 TEST(Hang, ANewGroupThatOneMemberDoesNotMake) {
   MadeUp ranks(3);
   ranks.enters(0, "new_group", {.shape = {0, 1}});
