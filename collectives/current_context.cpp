@@ -48,12 +48,8 @@ void set_current_context(std::shared_ptr<RankContext> context) {
 
 Group group_of_now(const Group& handle) {
   const auto context = current_context();
-  if (!context) return handle;
-  try {
-    return context->find(handle).handle;
-  } catch (const ArgumentError&) {  // a group of c10d's own
-    return handle;
-  }
+  const auto entry = context ? context->look_up(handle) : std::nullopt;
+  return entry ? entry->handle : handle;  // none: a group of c10d's own
 }
 
 std::vector<int> session_ranks(const Group& group) {

@@ -6,6 +6,15 @@
 
 namespace lockstep::dist {
 
+namespace {
+/// Members that are not in the default group have no number there.
+std::string words_of_ranks(const RankContext& context, const std::vector<int>& members) {
+  RankSet ranks(context.default_ranks_of(members));
+  ranks.erase(-1);
+  return ranks.str();
+}
+}  // namespace
+
 GroupEntry require_member(const char* function, const Group& group) {
   const auto context = require_context(function);
   GroupEntry entry = context->find(group);
@@ -13,7 +22,7 @@ GroupEntry require_member(const char* function, const Group& group) {
     throw ArgumentError(fmt::format(
         "dist::{}: rank {} is not in group {} (ranks {}). Call it on those ranks only: "
         "if (dist::get_rank(group) >= 0)",
-        function, get_rank(), entry.group->identity().name, RankSet(get_process_group_ranks(entry.handle)).str()));
+        function, get_rank(), entry.group->identity().name, words_of_ranks(*context, entry.group->identity().ranks)));
   return entry;
 }
 
@@ -24,13 +33,13 @@ int default_rank_of(int session_rank) {
 
 int require_rank(const char* function, const char* name, int rank, const GroupEntry& entry) {
   const auto& identity = entry.group->identity();
-  const std::vector<int> ranks = get_process_group_ranks(entry.handle);
-  const auto found = std::find(ranks.begin(), ranks.end(), rank);
-  if (found != ranks.end() && rank >= 0) return static_cast<int>(found - ranks.begin());
+  const auto context = require_context(function);
+  const auto found = std::ranges::find(identity.ranks, context->session_rank_of(rank));
+  if (found != identity.ranks.end()) return static_cast<int>(found - identity.ranks.begin());
   throw ArgumentError(
       fmt::format("dist::{}: {} = {}, but group {} has ranks {} ({} counts in the default group; dist::group_{}(r) "
                   "counts in this one)",
-                  function, name, rank, identity.name, RankSet(ranks).str(), name,
+                  function, name, rank, identity.name, words_of_ranks(*context, identity.ranks), name,
                   std::string_view(name) == "dst" ? "dst" : "src"));
 }
 

@@ -133,10 +133,7 @@ std::string get_group_name(const Group& group) {
 }
 
 std::vector<int> get_process_group_ranks(const Group& group) {
-  std::vector<int> ranks = session_ranks(group);
-  const auto context = require_context("get_process_group_ranks");
-  for (int& rank : ranks) rank = context->default_rank_of(rank);
-  return ranks;
+  return require_context("get_process_group_ranks")->default_ranks_of(session_ranks(group));
 }
 
 int get_global_rank(const Group& group, int group_rank) {

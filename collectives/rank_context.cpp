@@ -96,15 +96,25 @@ void RankContext::set_default_ranks(const RankSet& ranks) {
     groups_.front() = now;
     former_defaults_.emplace_back(before.handle);
   }
+  before.group->set_mismatch_hook({});
   before.group->close();
   release_connections(before);
 }
 
-int RankContext::default_rank_of(int rank) const {
-  const GroupEntry all = find({});
-  const std::vector<int>& ranks = all.group->identity().ranks;
-  const auto found = std::ranges::find(ranks, rank);
-  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+std::vector<int> RankContext::default_ranks_of(std::vector<int> ranks) const {
+  const GroupEntry entry = find({});
+  const std::vector<int>& all = entry.group->identity().ranks;
+  for (int& rank : ranks) {
+    const auto found = std::ranges::lower_bound(all, rank);
+    rank = found == all.end() || *found != rank ? -1 : static_cast<int>(found - all.begin());
+  }
+  return ranks;
+}
+
+int RankContext::session_rank_of(int default_rank) const {
+  const GroupEntry entry = find({});
+  const std::vector<int>& all = entry.group->identity().ranks;
+  return default_rank < 0 || default_rank >= std::ssize(all) ? -1 : all[static_cast<size_t>(default_rank)];
 }
 
 void RankContext::start(const GroupEntry& entry) {
@@ -169,14 +179,21 @@ std::vector<GroupEntry> RankContext::entries() const {
   return groups_;
 }
 
-GroupEntry RankContext::find(const Group& handle) const {
+std::optional<GroupEntry> RankContext::look_up(const Group& handle) const {
   std::lock_guard lock(mutex_);
   if (!handle) return groups_.front();
   for (const GroupEntry& entry : groups_)
     if (entry.handle == handle) return entry;
   for (const auto& former : former_defaults_)
     if (former.lock() == handle) return groups_.front();
-  throw ArgumentError("this process group was not made by dist::new_group of this rank, or it was destroyed");
+  return std::nullopt;
+}
+
+GroupEntry RankContext::find(const Group& handle) const {
+  auto entry = look_up(handle);
+  if (!entry)
+    throw ArgumentError("this process group was not made by dist::new_group of this rank, or it was destroyed");
+  return *std::move(entry);
 }
 
 int64_t RankContext::abort_count() const {
@@ -222,8 +239,9 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
   const RankSet members(ranks);
   if (!all_live && !(members - live_ranks_).empty())
     throw ArgumentError(fmt::format("dist::new_group: {} {} lost; the ranks that are left are {}",
-                                    (members - live_ranks_).words(), (members - live_ranks_).size() == 1 ? "is" : "are",
-                                    live_ranks_.str()));
+                                    RankSet(default_ranks_of((members - live_ranks_).ranks())).words(),
+                                    (members - live_ranks_).size() == 1 ? "is" : "are",
+                                    RankSet(default_ranks_of((live_ranks_ & RankSet(all_ranks)).ranks())).str()));
   const int64_t aborts = abort_count();  // before the call is logged: an abort after that is meant for it
   Entered entered;
   std::string key;

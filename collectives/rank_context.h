@@ -84,9 +84,11 @@ class RankContext {
   /// Holds what inspectors attach to this rank: their own connections, whose type is not known here.
   std::shared_ptr<void>& attachment() { return attachment_; }
 
-  /// An empty handle means the default group, as does that of a default group of before set_default_ranks(). Throws
-  /// ArgumentError for a group that this rank has not made.
+  /// An empty handle means the default group, and so does the handle of an earlier default group (set_default_ranks()).
+  /// Throws ArgumentError for a group that this rank has not made.
   GroupEntry find(const Group& handle) const;
+  /// The same; nothing for a group that this rank has not made.
+  std::optional<GroupEntry> look_up(const Group& handle) const;
   /// See session_group.h. From any thread.
   std::vector<std::pair<std::string, int>> communicator_errors() const;
   /// Returns all groups that this rank has made.
@@ -103,8 +105,11 @@ class RankContext {
   /// Lets these ranks of the session be the default group, numbered in their order, from the next regroup() on. Local;
   /// this rank is one of them. Nothing changes where they are it already. By the rank's own thread.
   void set_default_ranks(const RankSet& ranks);
-  /// Returns the number in the default group of a rank of the session; -1: it is not in it.
-  int default_rank_of(int rank) const;
+  /// Returns the numbers in the default group of ranks of the session; -1 for those that are not in it.
+  std::vector<int> default_ranks_of(std::vector<int> ranks) const;
+  int default_rank_of(int rank) const { return default_ranks_of({rank}).front(); }
+  /// Returns the number in the session of a rank of the default group; -1 where there is none.
+  int session_rank_of(int default_rank) const;
   /// The number that the next group gets, by which its name is made. By the rank's own thread.
   int next_group_number() const { return next_group_number_; }
   void set_next_group_number(int number) { next_group_number_ = number; }

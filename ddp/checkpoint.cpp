@@ -64,9 +64,21 @@ std::vector<std::pair<std::string, torch::Tensor>> tensors_of(torch::nn::Module&
   return tensors;
 }
 
+/// The shapes and types of what it steps: a state of others can be loaded, and fails in a later step.
+json forms_of(const torch::optim::Optimizer& optimizer) {
+  json groups = json::array();
+  for (const auto& group : optimizer.param_groups()) {
+    json& forms = groups.emplace_back(json::array());
+    for (const torch::Tensor& parameter : group.params())
+      forms.push_back({parameter.sizes().vec(), static_cast<int>(parameter.scalar_type())});
+  }
+  return groups;
+}
+
 std::map<std::string, at::Generator> generators() {
   std::map<std::string, at::Generator> found{{"cpu", at::globalContext().defaultGenerator(torch::kCPU)}};
-  if (at::globalContext().hasCUDA() && at::detail::getCUDAHooks().hasPrimaryContext(0))
+  if (const auto& cuda = at::detail::getCUDAHooks();
+      at::globalContext().hasCUDA() && cuda.hasPrimaryContext(cuda.getCurrentDevice()))
     found.emplace("cuda", at::globalContext().defaultGenerator(torch::kCUDA));
   return found;
 }
@@ -101,6 +113,16 @@ std::vector<std::string> gathered(const std::map<std::string, std::string>& mine
   return texts;
 }
 
+/// Returns the names that all ranks have.
+std::vector<std::string> common(const std::set<std::string>& mine) {
+  const auto all = dist::all_gather_object(mine);
+  std::vector<std::string> names;
+  std::ranges::copy_if(mine, std::back_inserter(names), [&](const std::string& name) {
+    return std::ranges::all_of(all, [&](const auto& each) { return each.contains(name); });
+  });
+  return names;
+}
+
 }  // namespace
 
 /// A checkpoint's file of one rank: tensors by number, each once, and for each name what it has of them.
@@ -108,21 +130,20 @@ struct Checkpoint::File {
   torch::serialize::OutputArchive out;
   torch::serialize::InputArchive in;
   json contents = json::object();
-  std::unordered_map<const void*, int64_t> numbers;  // of tensors that are written
+  std::vector<torch::Tensor> written;  // by number; kept, since a later one could have the address of one that is gone
+  std::unordered_map<const void*, int64_t> numbers;
   std::vector<torch::Tensor> read;  // by number
+  uint64_t bytes = 0;  // that save() has written
 
   /// Returns its number; -1 where it is not defined.
   int64_t write(const torch::Tensor& tensor) {
     if (!tensor.defined()) return -1;
-    const auto [found, is_new] = numbers.emplace(tensor.unsafeGetTensorImpl(), static_cast<int64_t>(numbers.size()));
-    if (is_new) out.write("tensor" + std::to_string(found->second), without_surroundings(tensor));
+    const auto [found, is_new] = numbers.emplace(tensor.unsafeGetTensorImpl(), std::ssize(written));
+    if (is_new) {
+      out.write("tensor" + std::to_string(found->second), without_surroundings(tensor));
+      written.push_back(tensor);
+    }
     return found->second;
-  }
-  int64_t write(const std::string& bytes) {
-    const auto number = static_cast<int64_t>(numbers.size());
-    numbers.emplace(reinterpret_cast<const void*>(~number), number);  // no tensor is there
-    out.write("tensor" + std::to_string(number), tensor_of(bytes));
-    return number;
   }
   torch::Tensor tensor(const json& number) const {
     return number == -1 ? torch::Tensor() : read.at(number.get<size_t>());
@@ -130,7 +151,7 @@ struct Checkpoint::File {
 
   /// Returns why the file could not be written, or nothing.
   std::string save(const std::string& path) {
-    contents["tensors"] = numbers.size();
+    contents["tensors"] = written.size();
     out.write("contents", tensor_of(contents.dump()));
     const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     int problem = file ? 0 : errno;
@@ -138,6 +159,7 @@ struct Checkpoint::File {
       try {
         out.save_to([&](const void* bytes, size_t size) {
           if (problem == 0 && !write_all(file.get(), {static_cast<const char*>(bytes), size})) problem = errno;
+          this->bytes += size;
           return size;  // LibTorch would throw in a destructor
         });
       } catch (const std::exception& error) {
@@ -192,11 +214,11 @@ std::string Checkpoint::write(const Entry& entry, File& file) {
   } else if (entry.optimizer) {
     const detail::SavedOptimizer saved = detail::save(*entry.optimizer);
     if (!saved.problem.empty()) return saved.problem;
-    described["optimizer"] = file.write(saved.bytes);
-    for (const auto& group : entry.optimizer->param_groups()) described["groups"].push_back(group.params().size());
+    described["optimizer"] = file.write(tensor_of(saved.bytes));
+    described["groups"] = forms_of(*entry.optimizer);
   } else if (entry.assign) {
     const std::vector<uint8_t> bytes = json::to_cbor(entry.value);  // which has NaN and infinity
-    described["value"] = file.write(std::string(bytes.begin(), bytes.end()));
+    described["value"] = file.write(tensor_of({bytes.begin(), bytes.end()}));
   } else {
     return "its type, " + described["type"].get<std::string>() + ", can't be written, or it is empty";
   }
@@ -208,18 +230,17 @@ CheckpointReport Checkpoint::write() {
   File file;
   file.contents = {{"version", kVersion}, {"ranks", dist::get_world_size()}, {"names", json::object()}};
   file.contents["id"] = dist::all_gather_object(std::random_device()()).front();
-  for (const Entry& entry : entries_)
-    if (entry.wrapper) entry.wrapper->restore_full_precision();
   std::map<std::string, std::string> left;
   CheckpointReport report;
   std::string problem;
   const std::string path = this->path(), made = path + ".new";
   try {
     for (const Entry& entry : entries_)
+      if (entry.wrapper) entry.wrapper->restore_full_precision();
+    for (const Entry& entry : entries_)
       if (std::string why = write(entry, file); !why.empty()) left[entry.name] = std::move(why);
     for (const auto& [device, generator] : generators())
       file.contents["generators"][device] = file.write(generator.get_state());
-    for (const auto& [name, described] : file.contents["names"].items()) report.names.push_back(name);
     std::error_code error;
     fs::create_directories(folder_, error);
     problem = error ? folder_ + ": " + error.message() : file.save(made);
@@ -229,16 +250,18 @@ CheckpointReport Checkpoint::write() {
   const auto remove = [&] { ::unlink(made.c_str()); };
   try {
     throw_problems("the checkpoint could not be written, and files that were there are unchanged:", problem);
-  } catch (...) {
+  } catch (...) {  // on all ranks alike
     remove();
     throw;
   }
   const std::string renamed = std::rename(made.c_str(), path.c_str()) == 0 ? "" : path + ": " + std::strerror(errno);
   if (!renamed.empty()) remove();
-  throw_problems("the checkpoint could not be written:", renamed);
-  std::error_code error;
+  throw_problems("the checkpoint is not complete; files of other ranks may have been replaced:", renamed);
   uint64_t bytes = 0;
-  for (const uint64_t each : dist::all_gather_object<uint64_t>(fs::file_size(path, error))) bytes += each;
+  for (const uint64_t each : dist::all_gather_object(file.bytes)) bytes += each;
+  std::set<std::string> names;
+  for (const auto& [name, described] : file.contents["names"].items()) names.insert(name);
+  report.names = common(names);
   report.left_out = gathered(left);
   report.names.emplace_back("generators");
   report.done = fmt::format("written to {}: {} file{}, {}", folder_, dist::get_world_size(),
@@ -256,17 +279,20 @@ std::string Checkpoint::read(Entry& entry, File& file) {
     torch::Tensor& mine = *entry.tensor;
     if (has_same_form(mine, saved) && is_writable_in_place(mine))
       mine.detach().copy_(saved);  // so that others who hold the tensor see it, too
+    else if (entry.is_constant)
+      return "it is a constant, and had another shape or type";
     else if (saved.defined())
       mine = saved.to(mine.defined() ? mine.device() : torch::Device(torch::kCPU))
                  .set_requires_grad(described.at("requires_grad").get<bool>());
     else
       mine = saved;
   } else if (entry.tensors) {
-    const json& numbers = described.at("list");
-    entry.tensors->resize(numbers.size());
-    for (size_t i = 0; i < numbers.size(); ++i) {
+    std::vector<torch::Tensor> all;
+    for (const json& number : described.at("list")) all.push_back(file.tensor(number));
+    entry.tensors->resize(all.size());
+    for (size_t i = 0; i < all.size(); ++i) {
       torch::Tensor& mine = (*entry.tensors)[i];
-      const torch::Tensor saved = file.tensor(numbers[i]);
+      const torch::Tensor& saved = all[i];
       if (has_same_form(mine, saved) && is_writable_in_place(mine))
         mine.detach().copy_(saved);
       else
@@ -283,10 +309,11 @@ std::string Checkpoint::read(Entry& entry, File& file) {
     entry.module->train(described.at("is_training").get<bool>());
     if (entry.wrapper) detail::take_over(*entry.wrapper, described.at("layout"));
   } else if (entry.optimizer) {
-    json groups;
-    for (const auto& group : entry.optimizer->param_groups()) groups.push_back(group.params().size());
-    if (groups != described.value("groups", json())) return "it stepped other parameters";
-    return detail::load(*entry.optimizer, bytes_of(file.tensor(described.at("optimizer"))));
+    if (forms_of(*entry.optimizer) != described.at("groups")) return "it stepped parameters of other shapes or types";
+    const detail::SavedOptimizer before = detail::save(*entry.optimizer);
+    std::string why = detail::load(*entry.optimizer, bytes_of(file.tensor(described.at("optimizer"))));
+    if (!why.empty() && before.problem.empty()) detail::load(*entry.optimizer, before.bytes);
+    return why;
   } else if (entry.assign) {
     entry.assign(json::from_cbor(bytes_of(file.tensor(described.at("value")))));
   } else {
@@ -347,19 +374,19 @@ CheckpointReport Checkpoint::read() {
   auto here = generators();
   for (const auto& [device, number] : file.contents["generators"].items()) {
     try {
-      if (here.contains(device)) here.at(device).set_state(file.tensor(number));
-      names.insert("generators");
+      if (here.contains(device))
+        here.at(device).set_state(file.tensor(number));
+      else
+        left["generators"] = "no " + device + " is in use here";
     } catch (const std::exception& error) {
       left["generators"] = detail::message_of(error);
     }
   }
+  if (!left.contains("generators")) names.insert("generators");
   CheckpointReport report;
   report.done = "restored from " + folder_;
   report.left_out = gathered(left);
-  const auto names_of_all = dist::all_gather_object(names);
-  for (const std::string& name : names)
-    if (std::ranges::all_of(names_of_all, [&](const auto& each) { return each.contains(name); }))
-      report.names.push_back(name);
+  report.names = common(names);
   return report;
 }
 

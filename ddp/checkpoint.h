@@ -80,13 +80,14 @@ class Checkpoint {
   Checkpoint& add(const std::string& name, T&& given) {
     using Object = std::remove_cvref_t<T>;
     auto& object = const_cast<Object&>(given);
-    Entry entry{.name = name, .type = &typeid(Object)};
+    Entry entry{.name = name, .type = &typeid(Object), .is_constant = std::is_const_v<std::remove_reference_t<T>>};
     if constexpr (std::is_same_v<Object, torch::Tensor>) {
       entry.tensor = &object;
     } else if constexpr (std::is_same_v<Object, std::vector<torch::Tensor>>) {
+      if (entry.is_constant) return *this;  // its definition makes it again, and the size may be another one
       entry.tensors = &object;
     } else if constexpr (detail::is_plain<Object>) {
-      if constexpr (std::is_const_v<std::remove_reference_t<T>>) return *this;  // its definition makes it again
+      if (entry.is_constant) return *this;  // its definition makes it again
       entry.value = object;
       entry.assign = [&object](const nlohmann::json& value) { object = value.template get<Object>(); };
     } else if constexpr (detail::is_trained<Object>()) {
@@ -106,7 +107,7 @@ class Checkpoint {
     return *this;
   }
 
-  /// Writes the files. Where a rank can't, none is replaced. Collective over all ranks of the default group. Throws Error.
+  /// Writes the files. Where a rank can't write its own, none is replaced. Collective over all ranks of the default group. Throws Error.
   CheckpointReport write();
   /// Reads the files, which have to be of one checkpoint of as many ranks. An object that does not fit keeps what it has,
   /// and is named. Collective over all ranks of the default group. Throws Error where a file is missing or damaged;
@@ -117,6 +118,7 @@ class Checkpoint {
   struct Entry {  // one of the pointers is set, or assign; none where the object can't be written
     std::string name;
     const std::type_info* type = nullptr;
+    bool is_constant = false;  // its memory can be written, and it can't be assigned
     torch::Tensor* tensor = nullptr;
     std::vector<torch::Tensor>* tensors = nullptr;
     torch::nn::Module* module = nullptr;

@@ -18,7 +18,7 @@ std::pair<Descriptor, Descriptor> make_message_sockets();
 /// False where the socket has not taken all of it.
 bool send_descriptors(int socket, std::string_view bytes, std::span<const int> descriptors);
 
-/// What one call has received of it. The descriptors are close-on-exec.
+/// A message as receive_descriptors() returns it. The descriptors are close-on-exec.
 struct WithDescriptors {
   Reading found = Reading::failed;
   std::string bytes;

@@ -1,4 +1,4 @@
-// Numbers as text.
+// Numbers as text, in one library: the standard library's tables for them are large.
 #pragma once
 #include <string>
 

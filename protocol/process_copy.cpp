@@ -10,15 +10,15 @@
 
 namespace lockstep {
 
-pid_t* kept_thread_number() {
+pid_t* thread_number_address() {
   pid_t* place = nullptr;
   return ::prctl(PR_GET_TID_ADDRESS, &place, 0, 0, 0) == 0 ? place : nullptr;
 }
 
-// fork() has no choice of the parent. Of what it does besides in the copy, one thread needs two things: its number, and
-// the list of mutexes that the kernel gives up at its end. Handlers of pthread_atfork() are for several threads.
+// fork() can't choose the parent. Of what else fork() does in the copy, a process with one thread needs two things: its
+// number, and the list of mutexes that the kernel releases at its end. Handlers of pthread_atfork() are for several threads.
 pid_t start_copy(pid_t parent) {
-  pid_t* const number = kept_thread_number();
+  pid_t* const number = thread_number_address();
   void* mutexes = nullptr;
   size_t size = 0;
   ::syscall(SYS_get_robust_list, 0, &mutexes, &size);

@@ -10,7 +10,7 @@ namespace lockstep {
 pid_t start_copy(pid_t parent);
 
 /// Returns where the C library keeps the number of the main thread, by which it knows who holds a mutex; null where the
-/// kernel does not say. There copies keep the number of the process that they are copies of.
-pid_t* kept_thread_number();
+/// kernel does not say. On such kernels a copy keeps the thread number of the original.
+pid_t* thread_number_address();
 
 }  // namespace lockstep

@@ -116,16 +116,16 @@ int main(int argc, char** argv) {
   }
   // Who started this process owns it: it does not outlive its owner, however that ends.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (copies) {
-    warm_up_libtorch();
-    if (!copy_for_orders(argv)) ::syscall(SYS_exit_group, 0);
-  }
   if (verifies) {
     const int code = verify_saved(std::atoi(argv[2]));
     std::fflush(nullptr);
     ::syscall(SYS_exit_group, code);
   }
   try {
+    if (copies) {
+      warm_up_libtorch();
+      if (!copy_for_orders(argv)) ::syscall(SYS_exit_group, 0);
+    }
     return run_rank();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lockstep-worker: %s\n", error.what());

@@ -16,10 +16,10 @@
 namespace lockstep::worker {
 namespace {
 
-/// Whether copies are all that this process is: they have one thread.
-bool has_copies() {
+/// Whether a copy of this process works: it has one thread, and the kernel tells where its number is kept.
+bool can_be_copied() {
   const std::filesystem::directory_iterator threads("/proc/self/task");
-  return kept_thread_number() && std::distance(begin(threads), end(threads)) == 1;
+  return thread_number_address() && std::distance(begin(threads), end(threads)) == 1;
 }
 
 /// Writes a text over one that this process was started with, which the kernel shows to others. What is longer is left.
@@ -45,7 +45,7 @@ void become(protocol::ReceivedOrder received, int channel, char** arguments) {
   show(arguments[1], "");
   show(arguments[2], "");
   for (const auto& [name, value] : order.environment) ::setenv(name.c_str(), value.c_str(), 1);
-  // Nobody else could know of it.
+  // If the shell does not hear of this process, nobody would end it.
   if (!protocol::send(channel, protocol::Copied{.rank = std::atoi(rank.c_str()), .pid = ::getpid()})) ::_exit(1);
   ::close(channel);
 }
@@ -55,7 +55,7 @@ void become(protocol::ReceivedOrder received, int channel, char** arguments) {
 bool copy_for_orders(char** arguments) {
   const int channel = std::atoi(arguments[2]);
   const pid_t shell = ::getppid();
-  if (!has_copies()) return false;
+  if (!can_be_copied()) return false;
   while (auto received = protocol::receive_order(channel)) {
     const pid_t pid = start_copy(shell);
     if (pid == 0) become(std::move(*received), channel, arguments);

@@ -1,5 +1,4 @@
 #include "worker/run_thread.h"
-#include "worker/cell/rank_names.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -19,6 +18,7 @@
 #include "protocol/installation.h"
 #include "worker/cell/call_sites.h"
 #include "worker/cell/cell_error.h"
+#include "worker/cell/rank_names.h"
 #include "worker/host.h"
 #include "worker/libtorch.h"
 #include "worker/process/interrupt.h"

@@ -440,7 +440,7 @@ std::string CellRunner::note_last_step(int rank) {
                      cells_.number_of(last.cell), last.done_ns > 0 ? "" : ", which had not ended");
 }
 
-/// No rank is in a cell.
+/// Called between cells, after dismiss().
 void CellRunner::has_left(int rank) {
   past_.died(rank, 0, 0);
   hangs_.died(rank);

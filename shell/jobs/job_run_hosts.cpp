@@ -263,8 +263,18 @@ void JobRun::look_for_end_by_slurm() {
     return each.second.is_known() && !each.second.is_clean() && !each.second.after_failure;
   };
   const auto was_ended = [&](const auto& each) { return failed_first(each) && each.second.wait_status == SIGTERM; };
-  if (interrupted_ != 0 || (std::ranges::any_of(ends_, failed_first) && std::ranges::none_of(ends_, was_ended))) return;
-  interrupted_ = SIGTERM;
+  if (interrupted_ != 0 && !failed_before_interrupt_) return;
+  if (std::ranges::none_of(ends_, was_ended)) {
+    // Processes that Slurm has ended on another machine may have left nothing, and ranks here failed for want of them.
+    RankSet failed;
+    for (const auto& each : ends_)
+      if (failed_first(each)) failed.insert(each.first);
+    const auto names_one = [&](const Finding& each) {
+      return inspect::is_fault(each) && !(each.ranks & failed).empty();
+    };
+    if (std::ranges::any_of(judge(with_ends()), names_one)) return;
+  }
+  if (interrupted_ == 0) interrupted_ = SIGTERM;
   failed_before_interrupt_ = false;
 }
 

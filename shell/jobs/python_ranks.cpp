@@ -259,11 +259,11 @@ RankProcess PythonRanks::restart(int rank, const std::string& identity, int64_t 
   directory_.set_rank_aside(rank);
   directory_.add_rank(rank);
   order_.identities.at(static_cast<size_t>(rank - order_.first)) = identity;
-  std::unique_ptr<Child>& parent = restarters_[rank];
-  if (parent) loop_.forget(parent->pidfd());
-  parent = launch_interpreter(write_plan(RankSet{rank}, generation), RankSet{rank});
+  auto interpreter_of_rank = launch_interpreter(write_plan(RankSet{rank}, generation), RankSet{rank});
+  forget_restarter(rank);
+  const Child& parent = *restarters_.emplace(rank, std::move(interpreter_of_rank)).first->second;
   watch_tail(*process.tail);
-  loop_.watch(parent->pidfd(), [this, rank] {
+  loop_.watch(parent.pidfd(), [this, rank] {
     Child& ended_one = *restarters_.at(rank);
     const auto end = ended_one.ended();
     if (!end) return;
@@ -275,6 +275,13 @@ RankProcess PythonRanks::restart(int rank, const std::string& identity, int64_t 
                     {interpreter() + " " + end->str() + (lines.empty() ? "" : "; it wrote:\n" + lines), end->signal});
   });
   return {};
+}
+
+void PythonRanks::forget_restarter(int rank) {
+  const auto found = restarters_.find(rank);
+  if (found == restarters_.end()) return;
+  loop_.forget(found->second->pidfd());
+  restarters_.erase(found);
 }
 
 void PythonRanks::watch_tail(OutputTail& tail) {
@@ -304,16 +311,15 @@ void PythonRanks::started(int rank, pid_t pid) {
   process.tail->close_write_end();
   store_->rank_has_started(pid);
   process.pidfd = open_process(pid);
-  if (process.pidfd) loop_.watch(process.pidfd.get(), [this, rank] { ended(rank); });
+  if (!process.pidfd) {  // it has ended already
+    process.has_ended = true;
+    listener_.ended(rank, {"ended as it started", 0});
+    return;
+  }
+  loop_.watch(process.pidfd.get(), [this, rank] { ended(rank); });
   if (are_started_) return;  // it was started again
-  RanksStarted started{.store = order_.store,
-                       .backend = plan_.backend,
-                       .pids = {},
-                       .start_times = {},
-                       .devices = plan_.devices,
-                       .folder = {},
-                       .interpreter = interpreter(),
-                       .interface = {}};
+  RanksStarted started{
+      .store = order_.store, .backend = plan_.backend, .devices = plan_.devices, .interpreter = interpreter()};
   for (const auto& [number, each] : processes_) {
     if (each.pid == 0) return;  // it comes
     started.pids.push_back(each.pid);
@@ -334,6 +340,7 @@ void PythonRanks::ended(int rank) {
     end.said = member->facts.end;
   ::kill(-process.pid, SIGKILL);  // what is left of its group: it is a zombie, so the number is its own
   store_->rank_has_ended(rank, process.pid, ending_);
+  forget_restarter(rank);
   listener_.ended(rank,
                   {end.words(), end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0});
 }

@@ -71,6 +71,8 @@ class PythonRanks : public LocalPlace {
   void read_report();
   void started(int rank, pid_t pid);
   void ended(int rank);
+  /// Ends the interpreter that a rank was started again by, if there is one.
+  void forget_restarter(int rank);
   void watch_tail(OutputTail& tail);
   const std::string& interpreter() const { return interpreters_.at(candidate_); }
 

@@ -22,8 +22,9 @@ std::string report_on(const RankSet& ranks) {
 
 CellOutcome continue_without_the_dead(MagicCall& call) {
   const RankSet live = call.session.live_ranks();
-  if (live != call.session.default_ranks() && !call.session.continue_without_the_dead())
-    return {.status = CellStatus::error, .findings = {}};
+  if (live.empty()) throw UsageError("no rank is left: %restart starts them again, %dist_reset starts afresh");
+  if (!call.session.continue_without_the_dead())
+    return {.status = call.session.is_interrupted() ? CellStatus::interrupted : CellStatus::error, .findings = {}};
   call.session.message(report_on(live), {{"default_group", live}});
   return {};
 }
@@ -34,9 +35,10 @@ CellOutcome dist_continue(MagicCall& call) {
   SessionCore& session = call.session;
   if (!session.started()) throw UsageError("no ranks are running: the next cell starts them");
   if (session.options().has_python_ranks())
-    throw UsageError("%dist_continue is for C++ sessions: in Python, torch.distributed has to be initialised again");
-  if (session.live_ranks().empty())
-    throw UsageError("no rank is left: %restart starts them again, %dist_reset starts afresh");
+    throw UsageError(
+        "%dist_continue is for C++ sessions: torch.distributed can't renumber the ranks of a group; a group of the "
+        "ranks "
+        "that live (dist.new_group) goes on");
   return continue_without_the_dead(call);
 }
 

@@ -4,7 +4,7 @@
 
 namespace lockstep::shell {
 
-/// Reports on it, also where they are it already.
+/// Makes the ranks that live the default group and reports it. Throws UsageError.
 CellOutcome continue_without_the_dead(MagicCall& call);
 
 }  // namespace lockstep::shell

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "protocol/error.h"
 #include "shell/jobs/session_hosts.h"
 #include "shell/magics/dist_continue.h"
 #include "shell/magics/restart.h"
@@ -35,7 +36,8 @@ std::optional<CellOutcome> change_size(MagicCall& call, int size) {
   const auto wanted = static_cast<size_t>(size);
   if (wanted < live.size() && wanted > 0) {
     const RankSet last(std::vector<int>(live.begin() + size, live.end()));
-    session.dismiss(last);
+    const RankSet left = session.dismiss(last);
+    if (!left.empty()) throw Error(left.words() + (left.size() == 1 ? " does" : " do") + " not end, even by SIGKILL");
     session.message(
         fmt::format("{} {} ended, the others keep what they hold", last.words(), last.size() == 1 ? "has" : "have"));
     return continue_without_the_dead(call);
@@ -93,9 +95,8 @@ const RegisterMagic kDistInit(
     {.name = "dist_init",
      .summary = "starts the ranks (the first cell does it if you do not)",
      .takes = {{"-n,--num-processes N",
-                "so many ranks; default: one per visible GPU, two on the CPU where there is none. Where ranks run: the "
-                "last ones "
-                "end, or dead ones start again"},
+                "so many ranks; default: one per visible GPU, two on the CPU where there is none. In a running session "
+                "the last ones end, or dead ones start again"},
                {"--gpu-ids,-g L", "the GPUs of the ranks, in order, counted among the visible ones: 0,1"},
                {"--share-gpu",
                 "several ranks may share a GPU; their collectives go over gloo, unless --backend says nccl"},

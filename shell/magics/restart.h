@@ -8,6 +8,7 @@
 namespace lockstep::shell {
 
 /// Starts these dead ranks again and reports on them; `from`: copies the model to them from that rank.
+/// Throws UsageError, and Error where one of them does not come back.
 CellOutcome start_again(MagicCall& call, const RankSet& ranks, const std::optional<int>& from);
 
 }  // namespace lockstep::shell

@@ -145,6 +145,7 @@ void LocalRanks::has_started(int rank, std::unique_ptr<Child> child) {
   process.tail->close_write_end();
   process.output->close_writing_ends();
   store_->rank_has_started(process.child->pid());
+  if (process.is_unwanted) process.child->kill();
   OutputTail& tail = *process.tail;
   loop_.watch(tail.fd(), [this, &tail] {
     if (!tail.take()) loop_.forget(tail.fd());
@@ -155,14 +156,7 @@ void LocalRanks::has_started(int rank, std::unique_ptr<Child> child) {
 
 void LocalRanks::tell_started() {
   if (are_started_) return;
-  RanksStarted started{.store = order_.store,
-                       .backend = plan_.backend,
-                       .pids = {},
-                       .start_times = {},
-                       .devices = plan_.devices,
-                       .folder = {},
-                       .interpreter = {},
-                       .interface = {}};
+  RanksStarted started{.store = order_.store, .backend = plan_.backend, .devices = plan_.devices};
   for (const auto& [number, each] : processes_) {
     if (!each.child) return;  // it comes
     started.pids.push_back(each.child->pid());
@@ -206,7 +200,9 @@ RankProcess LocalRanks::restart(int rank, const std::string& identity, int64_t g
 }
 
 void LocalRanks::kill(int rank) {
-  if (const auto& child = processes_.at(rank).child) child->kill();
+  Process& process = processes_.at(rank);
+  process.is_unwanted = true;
+  if (process.child) process.child->kill();
 }
 
 std::string LocalRanks::last_lines(int rank) {

@@ -1,7 +1,7 @@
 // Ranks of a C++ session whose processes run on this machine, with the process of their store: started together,
 // watched, ended together. A relay has one for the shell of another machine. Several ranks on the CPU are copies of one
-// process (rank_starter.h). Started one by one are ranks on GPUs, as CUDA is of no use in copies, a single rank, and those of
-// a session on several places, where the others would wait until the first one has loaded LibTorch.
+// process (rank_starter.h). These are started one by one: ranks on GPUs, since CUDA does not work in copies; a single rank;
+// ranks of a session on several places, since the other places would wait until the first one has loaded LibTorch.
 #pragma once
 #include <map>
 #include <memory>
@@ -46,6 +46,7 @@ class LocalRanks : public LocalPlace {
     std::unique_ptr<OutputTail> tail;
     std::unique_ptr<LastOutput> output;
     std::unique_ptr<Child> child;
+    bool is_unwanted = false;  // it was to be killed, perhaps before it was there
   };
   std::unique_ptr<LastOutput> release_output(int rank) override { return std::move(processes_.at(rank).output); }
   Launch launch() const;

@@ -47,7 +47,7 @@ class PlacedRanks {
   const std::string& interpreter() const { return interpreter_; }
   /// RankPlace::restart().
   void restart(int rank, int64_t generation);
-  /// The process of a rank has come that was started again, and says which it is.
+  /// A rank that was started again has connected, from the process `pid`.
   void came_back(int rank, pid_t pid);
   void end_soon();
   void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const;

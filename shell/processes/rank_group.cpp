@@ -79,15 +79,19 @@ bool RankGroup::serve_start(const std::function<bool()>& done, EventLoop::Clock:
   return in_time;
 }
 
-void RankGroup::dismiss(const RankSet& ranks) {
+RankSet RankGroup::dismiss(const RankSet& ranks) {
   let_go(ranks);
-  const auto are_gone = [&] {
-    return std::ranges::all_of(ranks, [this](int each) { return rank(each).state == State::dead; });
+  const auto still_there = [&] {
+    RankSet there;
+    for (const int each : ranks)
+      if (rank(each).state != State::dead) there.insert(each);
+    return there;
   };
-  if (loop_.run_until(are_gone, EventLoop::Clock::now() + kShutdownLimit)) return;
-  for (const int each : ranks)
-    if (rank(each).state != State::dead) kill(each);
+  const auto are_gone = [&] { return still_there().empty(); };
+  if (loop_.run_until(are_gone, EventLoop::Clock::now() + kShutdownLimit)) return {};
+  for (const int each : still_there()) kill(each);
   loop_.run_until(are_gone, EventLoop::Clock::now() + kShutdownLimit);
+  return still_there();
 }
 
 void RankGroup::let_go(const RankSet& ranks) {

@@ -91,8 +91,9 @@ class RankGroup {
   virtual bool can_restart(int) const { return false; }
   /// Whether there is for any.
   bool can_restart_any() const;
-  /// Asks these ranks to leave, and waits 2 s for it; then it kills them.
-  void dismiss(const RankSet& ranks);
+  /// Asks these ranks to leave, and waits 2 s for it; then it kills them, and waits 2 s more. Returns those that have not
+  /// ended.
+  RankSet dismiss(const RankSet& ranks);
   /// Kills the process of a rank that the session owns; died() follows. Leaves another one alone from now on.
   virtual void kill(int rank) = 0;
   /// Whether the session has started the processes, so that it may end them and connect them with one another.

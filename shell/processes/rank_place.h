@@ -38,14 +38,14 @@ struct StartRanks {
 
 /// What a place has started.
 struct RanksStarted {
-  std::string store;  // "10.0.0.1:1234"
-  std::string backend;  // as SessionPlan has it
-  std::vector<pid_t> pids;  // of the ranks, in their order
-  std::vector<uint64_t> start_times;  // of /proc/PID/stat
-  std::vector<std::string> devices;
-  std::string folder;  // that of the session there
-  std::string interpreter;  // of Python ranks
-  std::string interface;  // by which the ranks reach those of other hosts: "eth0"
+  std::string store = {};  // "10.0.0.1:1234"
+  std::string backend = {};  // as SessionPlan has it
+  std::vector<pid_t> pids = {};  // of the ranks, in their order
+  std::vector<uint64_t> start_times = {};  // of /proc/PID/stat
+  std::vector<std::string> devices = {};
+  std::string folder = {};  // that of the session there
+  std::string interpreter = {};  // of Python ranks
+  std::string interface = {};  // by which the ranks reach those of other hosts: "eth0"
 };
 
 /// The process of a rank.
@@ -89,8 +89,8 @@ class RankPlace {
   virtual bool has_store() const = 0;
   virtual void kill(int rank) = 0;
   /// Starts another process for a rank that has ended. The hub knows it by `identity`, and it joins the groups at the
-  /// regroup `generation`. Throws StartError, also where can_restart() is false. Its number is 0 where the rank says it
-  /// when it comes.
+  /// regroup `generation`. Throws StartError, also where can_restart() is false. The pid is 0 where it is known only
+  /// when the rank connects.
   virtual RankProcess restart(int rank, const std::string& identity, int64_t generation);
   virtual bool can_restart() const { return false; }
   /// The session ends: what ranks have left goes with it, all at once.

@@ -17,8 +17,8 @@ class RankStarter {
  public:
   struct Listener {
     std::function<void(int rank, std::unique_ptr<Child> process)> started;
-    /// It starts no ranks any more, and has not started what it was asked for since started() was called last. With how
-    /// its process has ended; nothing where it gave no answer, and has been killed.
+    /// It starts no ranks any more: its process has ended (`end`), or gave no answer and was killed (no `end`). Ranks that
+    /// were ordered and not reported by started() do not come.
     std::function<void(const std::optional<ProcessEnd>& end)> failed;
   };
   /// `launch` starts lockstep-worker. Throws StartError.

@@ -152,7 +152,12 @@ void SessionRanks::take(const RestartRank& restart) {
     started_.start_times[static_cast<size_t>(index)] = process.start_time;
     describe();
   } catch (const Error& error) {
-    write_(RankEnded{.rank = restart.rank, .how = error.what(), .last_lines = {}, .ends = {}, .log = {}}, {});
+    write_(RankEnded{.rank = restart.rank,
+                     .how = std::string("could not be started: ") + error.what(),
+                     .last_lines = {},
+                     .ends = {},
+                     .log = {}},
+           {});
   }
 }
 

@@ -431,7 +431,7 @@ SessionCore::Restart SessionCore::restart(const RankSet& ranks) {
     if (!state_->workers->can_restart(rank))
       throw UsageError(fmt::format(
           "rank {} can't be started again alone, since {}: %dist_reset starts all ranks afresh", rank,
-          options_.has_python_ranks() ? "it is in Python, on another host or with another backend than lockstep"
+          options_.has_python_ranks() ? "Python ranks can only on the session's machine, with the backend lockstep"
                                       : "its host is lost"));
   Restart result;
   for (const int rank : ranks) {
@@ -462,11 +462,14 @@ bool SessionCore::continue_without_the_dead() {
   return state_->runner->continue_without_the_dead();
 }
 
-void SessionCore::dismiss(const RankSet& ranks) {
+RankSet SessionCore::dismiss(const RankSet& ranks) {
   check_can_connect();
-  state_->workers->dismiss(ranks);
+  const RankSet left = state_->workers->dismiss(ranks);
   describe_session();
+  return left;
 }
+
+bool SessionCore::is_interrupted() const { return started() && state_->runner->is_interrupted(); }
 
 RankSet SessionCore::default_ranks() const { return started() ? state_->runner->default_ranks() : RankSet(); }
 

@@ -161,14 +161,16 @@ class SessionCore {
     std::string error;  // why the next rank could not start; empty: nothing was in its way
   };
   Restart restart(const RankSet& ranks);
-  /// Ends these ranks; they can be started again as dead ones. Throws UsageError where the others can't connect without
-  /// them.
-  void dismiss(const RankSet& ranks);
+  /// Ends these ranks; they can be started again as dead ones. Returns those that have not ended. Throws UsageError where
+  /// the others can't connect without them.
+  RankSet dismiss(const RankSet& ranks);
   /// Lets the ranks that live be the default group, without the dead ones. Returns whether they are connected. Throws
   /// UsageError where that can't be.
   bool continue_without_the_dead();
   /// Returns the ranks of the default group, in the order in which they count there.
   RankSet default_ranks() const;
+  /// Whether Ctrl-C has ended what the last command waited for.
+  bool is_interrupted() const;
   /// Frees `ranks` from the collectives they sit in; their cells end as aborted. Returns when they are back, or after 5
   /// s. Others go on, until they call a collective.
   void abort(const RankSet& ranks, const std::string& reason);

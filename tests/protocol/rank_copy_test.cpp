@@ -18,11 +18,11 @@ namespace lockstep {
 namespace {
 
 TEST(ProcessCopy, KnowsItself) {
-  const pid_t* const number = kept_thread_number();
+  const pid_t* const number = thread_number_address();
   ASSERT_TRUE(number) << "the kernel does not say (CONFIG_CHECKPOINT_RESTORE)";
   const pid_t pid = start_copy(::getpid());
   ASSERT_GE(pid, 0);
-  if (pid == 0) ::_exit(*number == ::getpid() && kept_thread_number() == number ? 3 : 1);
+  if (pid == 0) ::_exit(*number == ::getpid() && thread_number_address() == number ? 3 : 1);
   int status = 0;
   ASSERT_EQ(::waitpid(pid, &status, 0), pid);
   EXPECT_EQ(WEXITSTATUS(status), 3);

@@ -161,6 +161,21 @@ class Failures(Cases):
         self.assertIn("rank 1 ended with exit code 3", fault["message"])
 
 
+    def test_a_job_that_slurm_preempts(self):
+        """What has left nothing was ended by Slurm; who failed by itself did so before."""
+        with tempfile.TemporaryDirectory() as folder:
+            scontrol = pathlib.Path(folder, "scontrol")
+            scontrol.write_text("#!/bin/sh\necho JobId=7 JobState=RUNNING PreemptTime=2026-01-01T00:00:00\n")
+            scontrol.chmod(0o755)
+            slurm = {"SLURM_JOB_ID": "7", "PATH": f"{folder}:{os.environ['PATH']}"}
+            job = self.run_case("vanished", 130, **slurm)
+            self.assertIn("Slurm preempts job 7", job.errors)
+            self.assertEqual(job.faults, [])
+            job = self.run_case("threw", 1, **slurm)
+            self.assertIn("Slurm preempts job 7", job.errors)
+            self.assertEqual([fault["ranks"] for fault in job.faults], [[1]])
+
+
 class Healthy(Cases):
     def test_a_job_that_is_started_again(self):
         # A store that outlives the attempt has the addresses of its ranks, which Gloo may try to connect to.
