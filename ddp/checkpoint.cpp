@@ -13,6 +13,7 @@
 
 #include "collectives/dist.h"
 #include "ddp/saved_state.h"
+#include "protocol/checksum.h"
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "protocol/rank_set.h"
@@ -37,10 +38,16 @@ std::string bytes_of(const torch::Tensor& tensor) {
   return {reinterpret_cast<const char*>(here.data_ptr<uint8_t>()), static_cast<size_t>(here.numel())};
 }
 
-/// What is written of a tensor: without the rest of the storage that it is a view of.
+/// What is written of a tensor: in host memory, without the rest of the storage that it is a view of.
 torch::Tensor without_surroundings(const torch::Tensor& tensor) {
-  const torch::Tensor detached = tensor.detach();
-  return tensor.storage().nbytes() > tensor.nbytes() ? detached.clone() : detached;
+  const torch::Tensor here = tensor.detach().resolve_conj().resolve_neg().cpu();
+  return here.storage().nbytes() > here.nbytes() ? here.clone() : here;
+}
+
+/// LibTorch does not look whether the bytes of a file are those that were written.
+uint64_t checksum(const torch::Tensor& tensor) {
+  const torch::Tensor bytes = tensor.contiguous();
+  return protocol::checksum({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()});
 }
 
 bool can_be_written(const torch::Tensor& tensor) {
@@ -140,7 +147,9 @@ struct Checkpoint::File {
     if (!tensor.defined()) return -1;
     const auto [found, is_new] = numbers.emplace(tensor.unsafeGetTensorImpl(), std::ssize(written));
     if (is_new) {
-      out.write("tensor" + std::to_string(found->second), without_surroundings(tensor));
+      const torch::Tensor here = without_surroundings(tensor);
+      out.write("tensor" + std::to_string(found->second), here);
+      contents["checksums"].push_back(checksum(here));
       written.push_back(tensor);
     }
     return found->second;
@@ -151,8 +160,9 @@ struct Checkpoint::File {
 
   /// Returns why the file could not be written, or nothing.
   std::string save(const std::string& path) {
-    contents["tensors"] = written.size();
-    out.write("contents", tensor_of(contents.dump()));
+    const std::string list = contents.dump();
+    out.write("contents", tensor_of(list));
+    out.write("checksum", tensor_of(std::to_string(protocol::checksum(list))));
     const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     int problem = file ? 0 : errno;
     if (file) {
@@ -172,14 +182,20 @@ struct Checkpoint::File {
   /// Throws what LibTorch and the parser throw.
   void load(const std::string& path) {
     in.load_from(path, torch::kCPU);
-    torch::Tensor bytes;
-    in.read("contents", bytes, /*is_buffer=*/true);
-    contents = json::parse(bytes_of(bytes));
-    const auto count = contents.at("tensors").get<size_t>();
-    for (size_t number = 0; number < count; ++number) {
-      torch::Tensor tensor;
-      in.read("tensor" + std::to_string(number), tensor, /*is_buffer=*/true);
-      read.push_back(std::move(tensor));
+    const auto tensor = [this](const std::string& key) {
+      torch::Tensor found;
+      in.read(key, found, /*is_buffer=*/true);
+      return found;
+    };
+    const std::string list = bytes_of(tensor("contents"));
+    const auto check = [](bool is_whole) {
+      if (!is_whole) throw std::runtime_error("its bytes are not those that were written");
+    };
+    check(bytes_of(tensor("checksum")) == std::to_string(protocol::checksum(list)));
+    contents = json::parse(list);
+    for (const json& sum : contents.at("checksums")) {
+      read.push_back(tensor("tensor" + std::to_string(read.size())));
+      check(checksum(read.back()) == sum);
     }
   }
 };
