@@ -30,7 +30,7 @@ def main() -> NoReturn:
     if torch and torch.parent != folder.parent:
         os.environ.setdefault("LOCKSTEP_LIBTORCH", str(torch))
     # Python and torchrun of this environment are found also where it is not active, after those of the one that is.
-    os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
+    os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH") or os.defpath, os.path.dirname(sys.executable)])
     try:
         os.execv(folder / _PROGRAM, ["lockstep", *sys.argv[1:]])
     except OSError as error:

@@ -20,7 +20,7 @@ _options: dict[str, tuple[Any, Any]] = {}  # by the name of a group: what it was
 label_of_world = ""  # what logs and errors call the default group; empty: as c10d does
 rejoining: dict[str, Any] = {}
 """Of a process that replaces a lost rank, until its first reconnect(): "loopback", whether all ranks are on this machine.
-The groups that it makes are there on the other ranks, and connected by that call."""
+The groups that it makes exist on the other ranks already; that call connects them."""
 
 
 class _Plugins(dict):  # type: ignore[type-arg]

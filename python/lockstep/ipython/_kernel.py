@@ -43,8 +43,8 @@ def find_program() -> str:
 
 
 def environment_of(program: str) -> dict[str, str]:
-    """For the program: this interpreter, and its torch. The program of a wheel looks beside the package, where torch is not if
-    the environment has packages of another one."""
+    """Returns the environment for the program: this interpreter, and the folder of its torch. A wheel's program looks for
+    torch beside the package only."""
     environment = {**os.environ, "JPY_PARENT_PID": str(os.getpid()), "LOCKSTEP_PYTHON": sys.executable}
     torch = importlib.util.find_spec("torch")
     if torch and torch.origin and pathlib.Path(program).parent == _library.FOLDER / "bin":

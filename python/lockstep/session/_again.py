@@ -8,7 +8,7 @@ import dis
 import functools
 import inspect
 from types import CodeType
-from typing import Any, Iterator
+from typing import Any
 
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
@@ -17,34 +17,67 @@ from lockstep.core import _backend, _library
 from lockstep.prompt import _cells
 
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+_LOADS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS")
+_STORES, _DELETES = ("STORE_NAME", "STORE_GLOBAL"), ("DELETE_NAME", "DELETE_GLOBAL")
+_JUMPS = frozenset(dis.hasjrel + dis.hasjabs)
+_ENDS = ("JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "RETURN_VALUE", "RETURN_CONST",
+         "RAISE_VARARGS", "RERAISE")  # the next instruction does not follow
 _lost: dict[str, int] = {}  # names that a statement would have bound which did not run again, and its cell
 _needs: dict[str, frozenset[str]] = {}  # functions of cells, and the names that they use when they are called
 
 
 class _Names:
-    """`now`: names that running the code looks up; `later`: those of functions that it makes, when they are called;
-    `bound`: those that it assigns."""
+    """`now`: names that running the code looks up before it has bound them itself, on one of its ways at least; `later`:
+    those of functions that it makes, when they are called; `bound`: those that it assigns."""
 
     def __init__(self, code: CodeType) -> None:
-        self.now: set[str] = set()
         self.later: set[str] = set()
         self.bound: set[str] = set()
-        self._read(code, self.now)
+        self.now = self._needs(code)
 
-    def _read(self, code: CodeType, used: set[str], is_inner: bool = False) -> None:
-        for each in dis.get_instructions(code):
-            if each.opname in ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS"):
-                used.add(str(each.argval))
-            elif used is self.now and (each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") or (
-                    not is_inner and each.opname in ("STORE_NAME", "DELETE_NAME"))):
-                self.bound.add(str(each.argval))
-        for inner in _inner(code):
-            is_function = bool(inner.co_flags & inspect.CO_NEWLOCALS) and inner.co_name not in _COMPREHENSIONS
-            self._read(inner, self.later if is_function else used, is_inner=True)
+    def _needs(self, code: CodeType, is_inner: bool = False) -> set[str]:
+        needs: set[str] = set()
+        steps = list(dis.get_instructions(code))
+        index = {each.offset: i for i, each in enumerate(steps)}
+        handlers = getattr(dis.Bytecode(code), "exception_entries", ())  # since Python 3.11; jumps before
+        bound: dict[int, frozenset[str]] = {0: frozenset()}  # before an instruction, whichever way leads there
+        todo = [0]
+        while todo:
+            i = todo.pop()
+            each, before = steps[i], bound[i]
+            after = before
+            if each.opname in _LOADS:
+                needs |= {str(each.argval)} - before
+            elif isinstance(each.argval, CodeType):
+                needs |= self._needs_of_inner(each.argval) - before
+            elif each.opname in _STORES or each.opname in _DELETES:
+                after = before | {each.argval} if each.opname in _STORES else before - {each.argval}
+                if not is_inner or each.opname.endswith("_GLOBAL"):
+                    self.bound.add(str(each.argval))
+            raised = after if each.opname in _STORES else before
+            following = [(index[entry.target], raised) for entry in handlers if entry.start <= each.offset < entry.end]
+            if each.opcode in _JUMPS:
+                following.append((index[each.argval], after))
+            if each.opname not in _ENDS:
+                following.append((i + 1, after))
+            for there, names in following:
+                names &= bound.get(there, names)
+                if names != bound.get(there):
+                    bound[there] = names
+                    todo.append(there)
+        return needs
+
+    def _needs_of_inner(self, code: CodeType) -> set[str]:
+        """Of a class or a comprehension, which runs at once."""
+        if not code.co_flags & inspect.CO_NEWLOCALS or code.co_name in _COMPREHENSIONS:
+            return self._needs(code, is_inner=True)
+        self.later |= _loads(code)
+        return set()
 
 
-def _inner(code: CodeType) -> Iterator[CodeType]:
-    return (each for each in code.co_consts if isinstance(each, CodeType))
+def _loads(code: CodeType) -> set[str]:
+    names = {str(each.argval) for each in dis.get_instructions(code) if each.opname in _LOADS}
+    return names.union(*(_loads(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 
 def _first_lost(names: set[str]) -> str | None:

@@ -94,13 +94,20 @@ def _lost_parts(theirs: list[dict[str, Any]], to: list[int]) -> list[str]:
 
 
 def _copy(holder: _Holder, parts: list[str], source: int, to: list[int], me: int) -> str | None:
-    """Returns why a rank could not take it."""
-    payload: list[Any] = [holder.save(parts) if me == source else None]
+    """Returns why it could not be read on rank `source`, or why a rank could not take it. The same on all ranks."""
+    payload: list[Any] = [None, None]  # the state, or why there is none
+    if me == source:
+        try:
+            payload[0] = holder.save(parts)
+        except Exception as error:  # of a class of the user's
+            payload[1] = f"rank {me} can't save it: {type(error).__name__}: {error}"
     dist.broadcast_object_list(payload, src=source)
-    failure = None
+    state, failure = payload
+    if failure:
+        return str(failure)
     if me in to:
         try:
-            holder.load(payload[0])
+            holder.load(state)
         except Exception as error:  # of a class of the user's
             failure = f"rank {me} can't load it: {type(error).__name__}: {error}"
     return next((each for each in _gather(failure) if each), None)
@@ -167,24 +174,32 @@ def _feed(digest: Any, state: Any) -> None:
             _feed(digest, each)
     elif isinstance(state, (str, int, float, complex, bool, bytes, type(None), torch.dtype, torch.device)):
         digest.update(f"{type(state).__name__} {state!r};".encode())
-    elif type(state).__module__ == "numpy":
+    elif type(state).__module__ == "numpy" and hasattr(state, "tobytes"):
+        if state.dtype.hasobject:  # its bytes are addresses
+            raise TypeError(f"NumPy values of type {state.dtype} can't be compared")
+        digest.update(f"{state.dtype} {state.shape}".encode())
         digest.update(state.tobytes())
     else:
         raise TypeError(f"{type(state).__name__} has no state that is known")
+
+
+def _values(names: dict[str, Any]) -> list[tuple[str, Any]]:
+    """By name, but those of Python itself, and `_`, which means a value that nobody needs."""
+    return sorted((name, value) for name, value in names.items() if name != "_" and not name.startswith("__"))
 
 
 def _holders(names: dict[str, Any]) -> dict[_Key, _Holder]:
     found: dict[_Key, _Holder] = {}
     parameters: dict[int, str] = {}
     synchronised: set[int] = set()
-    for name, value in sorted(names.items()):
-        if isinstance(value, torch.nn.Module) and not name.startswith("_"):
+    for name, value in _values(names):
+        if isinstance(value, torch.nn.Module):
             for key, parameter in value.named_parameters():
                 parameters.setdefault(id(parameter), f"{name}.{key}")
             if isinstance(value, DistributedDataParallel) and value.broadcast_buffers:
                 synchronised.update(map(id, value.buffers()))
-    for name, value in sorted(names.items()):
-        if name.startswith("_") or isinstance(value, type):
+    for name, value in _values(names):
+        if isinstance(value, type):
             continue
         if isinstance(value, torch.nn.Module):
             found[_MODULE, name] = _module(value, synchronised)
@@ -251,22 +266,26 @@ def _write_generators(saved: dict[str, Any]) -> None:
 def _align_wrappers(names: dict[str, Any], size: int, me: int, to: list[int], source: int | None) -> list[str]:
     """The others have laid out the buckets of DistributedDataParallel anew after its first step. A rank that was started
     again takes that layout, on which the order of sums depends, and all of them begin to count steps again."""
-    mine = {name: each for name, each in names.items() if isinstance(each, DistributedDataParallel)}
+    mine = {name: each for name, each in _values(names) if isinstance(each, DistributedDataParallel)}
+    wrappers = {name: (_layout_of(each), id(each)) for name, each in mine.items()}
     all_ranks: list[Any] = [None] * size
     world = distributed_c10d._world
-    dist.all_gather_object(all_ranks, (world.group_count, {name: _layout_of(each) for name, each in mine.items()}))
+    dist.all_gather_object(all_ranks, (world.group_count, wrappers))
     world.group_count = max(count for count, _ in all_ranks)  # the next group has the same number everywhere
-    layouts = [each for _, each in all_ranks]
+    gathered = [each for _, each in all_ranks]
     origin = source if source is not None else next(rank for rank in range(size) if rank not in to)
-    aligned = []
-    for name in sorted(name for name in mine if all(name in each for each in layouts)):
+    aligned: dict[tuple[int, ...], str] = {}  # by the wrapper of each rank: it can have several names
+    for name in (name for name in mine if all(name in each for each in gathered)):
+        layouts, objects = zip(*(each[name] for each in gathered))
+        if objects in aligned:
+            continue
         wrapper = mine[name]
-        if layouts[me][name] != layouts[origin][name]:
-            _lay_out(wrapper, layouts[origin][name])
+        if layouts[me] != layouts[origin]:
+            _lay_out(wrapper, layouts[origin])
         wrapper._has_rebuilt_buckets = False
         wrapper.reducer._reset_state()
-        aligned.append(f"{name}: layout of the buckets")
-    return aligned
+        aligned[objects] = f"{name}: layout of the buckets"
+    return list(aligned.values())
 
 
 def _layout_of(wrapper: Any) -> list[list[int]]:
@@ -278,6 +297,7 @@ def _layout_of(wrapper: Any) -> list[list[int]]:
 
 def _lay_out(wrapper: Any, layout: list[list[int]]) -> None:
     c10d: Any = dist
+    hook_name = str(wrapper._get_ddp_logging_data().get("comm_hook", ""))
     parameters, expects_sparse = wrapper._build_params_for_reducer()
     by_size = c10d._compute_bucket_assignment_by_size
 
@@ -293,3 +313,5 @@ def _lay_out(wrapper: Any, layout: list[list[int]]) -> None:
         c10d._compute_bucket_assignment_by_size = by_size
     for hook, state in wrapper._comm_hooks:
         c10d._register_comm_hook(wrapper.reducer, state, hook)
+    if not wrapper._comm_hooks and hook_name.startswith("BuiltinCommHookType."):  # the wrapper does not keep these
+        wrapper._register_builtin_comm_hook(getattr(c10d.BuiltinCommHookType, hook_name.partition(".")[2]))
