@@ -164,6 +164,8 @@ class Verdicts(unittest.TestCase):
         others = [each for each in found if each["verdict"] != "straggler"]
         self.assertEqual((done.returncode, others), (0, []), done.stderr)
         self.assertNotIn("✗", done.stderr)
+        if not found:
+            self.assertEqual(done.stderr, "")
 
 
 if __name__ == "__main__":

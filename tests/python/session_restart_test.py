@@ -1,9 +1,10 @@
 """Sessions whose ranks are Python: a rank that was lost is started again in its place, and training goes on bit for bit."""
 
+import os
 import pathlib
+import select
 import sys
 import tempfile
-import time
 import unittest
 
 from ranks import environment
@@ -50,12 +51,40 @@ DEATH = "if rank == 2: os.kill(os.getpid(), signal.SIGKILL)"
 KEEP_GOING = ["--keep-going"]
 
 
+# In the environment of a session: an interpreter that imports torch while there is the FIFO says so there, and waits.
+WAITS_IN_TORCH = """import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch._C" and os.path.exists(FIFO):
+            with open(FIFO, "w") as file: file.write("imports torch")
+            while True: signal.pause()
+sys.meta_path.insert(0, Finder())
+"""
+LIMIT_S = 120  # ends what hangs; judges nothing
+
+
+class Event:
+    """What another process says, who opens a FIFO for writing and writes there."""
+
+    def __init__(self, path):
+        self.path = path
+        os.mkfifo(path)
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def wait(self):
+        """Waits until it was said, and takes the FIFO away."""
+        said, _, _ = select.select([self.descriptor], [], [], LIMIT_S)
+        os.close(self.descriptor)
+        os.unlink(self.path)
+        return bool(said)
+
+
 def lines(run, begin):
     return {rank: [each for each in run.output(rank).splitlines() if each.startswith(begin)] for rank in range(3)}
 
 
 class Restarts(unittest.TestCase):
-    def train_with_a_death(self, model, *after, says):
+    def train_with_a_death(self, model, *after, says, never="lost:"):
         undisturbed = Session(model, FIRST, SECOND, *after, ranks=3)
         self.assertEqual(undisturbed.code, 0, undisturbed.shown)
         restarted = Session(model, FIRST, DEATH, "%restart 2 --from 0", SECOND, "%verify NAME".replace("NAME", "model" if "model" in model else "net"), *after, ranks=3,
@@ -72,6 +101,7 @@ class Restarts(unittest.TestCase):
         self.assertIn("cell 2, line 1: it met other ranks", said)
         for each in says:
             self.assertIn(each, said)
+        self.assertNotIn(never, said)
 
     def test_a_wrapper_and_momentum(self):
         sgd = "torch.optim.SGD(net.parameters(), 0.05, momentum=0.9)"
@@ -81,6 +111,12 @@ class Restarts(unittest.TestCase):
     def test_a_wrapper_and_adam(self):
         adam = "torch.optim.Adam(net.parameters(), 0.01)"
         self.train_with_a_death(WRAPPED.replace("OPTIMIZER", adam), DIGEST, says=["net: 9 tensors"])
+
+    def test_a_wrapper_with_two_names_and_a_hook_of_torch(self):
+        hook = "_second = model; model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)\n"
+        sgd = "torch.optim.SGD(net.parameters(), 0.05)"
+        self.train_with_a_death(WRAPPED.replace("OPTIMIZER", sgd) + hook, DIGEST, says=["_second: layout of the buckets"],
+                                never="model: layout of the buckets")
 
     def test_a_loop_by_hand(self):
         adam = "torch.optim.AdamW(net.parameters(), 0.01)"
@@ -122,6 +158,24 @@ class Restarts(unittest.TestCase):
         self.assertIn(([0, 1, 2], "'made'"), run.values())
         self.assertIn("%restart is for dead ranks; rank 1 lives", errors)
 
+    def test_names_that_a_statement_binds_itself_are_not_missing(self):
+        run = Session(
+            "import os; calls = 0; saved = []",
+            "for i in range(2): dist.barrier()",
+            "for i in range(2):\n    with torch.no_grad():\n        calls += 1\n    saved.append(i)",
+            "for key in [dist.barrier()]: pass\nif calls == 2: key = 1\nelse: key\nfor other in [key]: other",
+            "for key in [1]:\n    try: value = key\n    except KeyError: pass\n    value\nvalue",
+            "for i in range(2): dist.barrier()", "again = i",
+            "%%rank 2\nos._exit(3)", "%restart", "%%rank 2\nprint('has', calls, saved, value, 'again' in globals(), 'other' in globals())",
+            ranks=3, options=KEEP_GOING)
+        said = "\n".join(each["text"] for each in run.of("message"))
+        self.assertEqual(lines(run, "has")[2], ["has 2 [0, 1] 1 False False"], f"{said} {run.events}")
+        for each in ("cell 2, line 1: it met other ranks (so there is no i)",
+                     "cell 4, line 2: it needs key of cell 4 (so there is no key)", "cell 7, line 1: it needs i of cell 6"):
+            self.assertIn(each, said)
+        self.assertNotIn("cell 3", said)
+        self.assertNotIn("cell 5", said)
+
     def test_without_a_source_wrappers_train_on(self):
         run = Session(WRAPPED.replace("OPTIMIZER", "torch.optim.SGD(net.parameters(), 0.05)"), FIRST, DEATH, "%restart",
                       SECOND, "lockstep.session.restore(0, [2])", "%verify model", ranks=3, options=KEEP_GOING)
@@ -141,14 +195,35 @@ class Restarts(unittest.TestCase):
                      "lost: part: it is not made alike", "net: 2 tensors"):
             self.assertIn(each, values, f"{run.events}")
 
+    def test_state_that_cannot_be_read_is_named_as_lost(self):
+        run = Session("import os, numpy\nclass State:\n    def __init__(self, *reads): self.reads = list(reads)\n"
+                      "    def state_dict(self): return self.reads.pop(0)()\n"
+                      "    def load_state_dict(self, state): self.loaded = state\n"
+                      "def fails(): raise RuntimeError('as expected')\n"
+                      "objects = State(lambda: numpy.array([None]))\n"
+                      "once = State(lambda: 1, fails)\n"
+                      "typed = State(lambda: numpy.zeros(2, 'f4' if rank else 'i4'))\n"
+                      "good = State(*[lambda: numpy.ones(2)] * 2)",
+                      DEATH.replace("if", "import signal\nif", 1), "%restart 2 --from 0",
+                      "%%rank 2\nprint('loaded', good.loaded)", ranks=3, options=KEEP_GOING)
+        values = "\n".join(text for _, text in run.values())
+        for each in ("lost: objects: its state can't be read: TypeError: NumPy values of type object",
+                     "lost: once: rank 0 can't save it: RuntimeError: as expected",
+                     "lost: typed: the other ranks do not agree on it", "good: state"):
+            self.assertIn(each, values, f"{run.events}")
+        self.assertEqual(lines(run, "loaded")[2], ["loaded [1. 1.]"])
+
     def test_groups_of_other_backends_stay(self):
         run = Session("import os", "%%rank 1\nos._exit(3)", "%restart", options=[*KEEP_GOING, "--backend", "gloo"])
-        self.assertIn("with another backend than lockstep", run.of("error")[-1]["message"])
+        self.assertIn("with the backend lockstep", run.of("error")[-1]["message"])
 
     def test_an_interrupt_ends_the_start_and_it_can_be_repeated(self):
         with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp", ignore_cleanup_errors=True) as folder:
+            importing, again = (pathlib.Path(folder, name) for name in ("importing", "again"))
+            pathlib.Path(folder, "sitecustomize.py").write_text(WAITS_IN_TORCH.replace("FIFO", repr(str(importing))))
+            path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
             terminal = Terminal([LOCKSTEP, f"--python={sys.executable}", "-n", "2"], 200, 50,
-                                environment(XDG_RUNTIME_DIR=folder, XDG_STATE_HOME=folder))
+                                environment(XDG_RUNTIME_DIR=folder, XDG_STATE_HOME=folder, PYTHONPATH=path))
             self.addCleanup(terminal.close)
 
             def enter(text, number):
@@ -157,23 +232,23 @@ class Restarts(unittest.TestCase):
                 terminal.wait_for(PROMPT.format(number))
 
             terminal.wait_for(PROMPT.format(1))
-            enter(f"import os, time; mark = '{folder}/again'", 2)
-            enter("if os.path.exists(mark) and rank: print(open(mark + '2', 'w').close()); time.sleep(1000)", 3)
-            enter("if rank == 0: open(mark, 'w').close()", 4)
+            enter(f"import os, time; fifo = '{again}'", 2)
+            enter("if os.path.exists(fifo): print('runs', file=open(fifo, 'w'), flush=True); time.sleep(1000)", 3)
+            enter("before = 1", 4)
             enter("if rank: os._exit(3)", 5)
+            imports, runs_again = Event(importing), Event(again)
             self.assertIn("%restart 1 --from 0 starts it again in its place", terminal.screen())
             terminal.type("%restart")
             terminal.press("Enter")
-            terminal.wait_for(r"▸ %restart\n(.*\n)*\Z")
+            self.assertTrue(imports.wait(), terminal.screen())
             terminal.press("C-c")  # while the interpreter imports torch
             terminal.wait_for(r"rank 0 ▸ *\n?\Z")
             terminal.type("%restart")
             terminal.press("Enter")
-            while not pathlib.Path(folder, "again2").exists():
-                time.sleep(0.05)
+            self.assertTrue(runs_again.wait(), terminal.screen())
             terminal.press("C-c")  # while a cell runs again
             terminal.wait_for(r"▸ %restart\n(.*\n)*.*▸ %restart\n(.*\n)*.*rank 0 ▸ *\n?\Z")
-            enter("os.remove(mark)", 6)
+            enter("after = 1", 6)
             enter("%restart", 7)
             self.assertIn("rank 1 is back: 3 cells ran again", terminal.screen())
             enter("x = torch.ones(1); dist.all_reduce(x); x.item()", 8)

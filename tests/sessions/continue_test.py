@@ -170,7 +170,7 @@ def test_ranks_count_anew_and_keep_their_names():
     check("ranks 2-3 are the default group of 2 now" in said, said)
 
 
-REFUSED = """// %% start
+COMES_BACK = """// %% start
 int started = rank;
 // %% alive
 %dist_continue
@@ -190,11 +190,10 @@ std::printf("had %d/%d\\n", number, size); std::cout << std::flush;
 
 
 def test_a_rank_that_comes_back_has_the_numbers_of_then():
-    run = session(REFUSED, "-n", "3")
+    run = session(COMES_BACK, "-n", "3")
     run.finish()
     check("ranks 0-2 are the default group of 3 now" in texts(run), f"{run.events}")
     check(lines_by_rank(run, "had") == {0: ["had 0/2"], 2: ["had 1/2"]}, f"{lines_by_rank(run, 'had')} {run.events}")
-
 
 
 SIZES = """// %% model

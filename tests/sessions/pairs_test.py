@@ -4,14 +4,20 @@
 Usage: pairs_test.py LOCKSTEP. After each row the variable of each live rank must have its value, lines that were printed must be
 there, and collectives must work once all ranks live again (harmed_session.py).
 """
+import json
 import random
+import re
 import signal
 import sys
 import tempfile
+import time
+import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from harmed_session import RANKS, HarmedSession, check, send
+from processes import start_time
+from typed_session import numbers_of
 
 LIMIT_S = 300  # ends what hangs; judges nothing
 LINES = 50_000
@@ -25,6 +31,7 @@ KILLED = {
     "the compiler": (ALL, "lockstep-compiler was killed by SIGKILL"),
     "the store": (ALL, "the store's process was killed by SIGKILL"),
 }
+RANKS_OF = {"rank 0": [0], "rank 1": [1], "all ranks": list(RANKS)}
 PHASES = ("idle", "compiling", "running", "in a collective", "printing")
 
 
@@ -33,28 +40,54 @@ def pids_of(s, victim):
         return s.compilers()
     if victim == "the store":
         return [pid for pid, _ in s.processes("--store")]
-    return [s.process_of(rank) for rank in RANKS if victim in ("all ranks", f"rank {rank}")]
+    return [s.process_of(rank) for rank in RANKS_OF[victim]]
+
+
+def wait_until(is_so, s, what):
+    """For what is no event to anybody here: the state of a process, the records of a journal."""
+    deadline = time.monotonic() + LIMIT_S
+    while not is_so():
+        check(time.monotonic() < deadline, f"{what}; the session wrote last:\n{s.session.screen.end[-700:]}")
+        s.session.pump(0.01)
+
+
+def is_stopped(pid):
+    """Or has ended, as copies of the compiler do."""
+    try:
+        tasks = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # a thread has ended: look again
+    return start_time(pid) is None or all(task[task.rindex(")") + 2] == "T" for task in tasks)
+
+
+def is_in_journal(s, cell):
+    """Whether the session has written down that the cell runs next."""
+    (journal,) = Path(s.environment["XDG_STATE_HOME"]).glob(f"lockstep/sessions/{s.session.pid}-*/cells.jsonl")
+    events = [json.loads(line) for line in journal.read_text().split("\n")[:-1]]
+    return any(event["event"] == "input" and event["text"] == cell for event in events)
 
 
 class Phase:
-    """Brings the session into a phase; release() lets the cell go on."""
+    """Brings the session into a phase; release() lets the cell go on. Where the cell has an effect, it is that of `effect`."""
 
-    def __init__(self, s, name):
+    def __init__(self, s, name, effect):
         self.s, self.name = s, name
         self.released = s.folder / "released"
         self.released.unlink(missing_ok=True)
         self.stopped = []
         wait = f'while (::access("{self.released}", F_OK) != 0) {{}}'
-        goes = 'std::printf("%d goes\\n", rank); std::fflush(stdout);'
+        goes, arrives, ends = (f'std::printf("%d {does}\\n", rank); std::fflush(stdout);' for does in ("goes", "arrives", "ends"))
+        self.cell = f"{effect(random.Random(name))} {ends}" if name in ("idle", "compiling") else ""
         if name == "compiling":
             self.stopped = s.compilers()
             for pid in self.stopped:
                 send(pid, signal.SIGSTOP)
-            s.session.type(s.effect(random.Random(name)))
+            s.session.type(self.cell)
+            wait_until(lambda: is_in_journal(s, self.cell), s, "the cell is not in the journal")
         elif name == "running":
-            s.session.type(f"{goes} {wait}")
+            s.session.type(f"{goes} {wait} {ends}")
         elif name == "in a collective":
-            s.session.type(f"{goes} if (rank == 2) {wait} dist::barrier();")
+            s.session.type(f"{goes} if (rank == 2) {{ {wait} {arrives} }} dist::barrier(); {ends}")
         elif name == "printing":
             s.session.type(s.printing(LINES))
             s.session.wait_for_text(f"0:{s.cell}:")
@@ -62,34 +95,69 @@ class Phase:
             for rank in RANKS:
                 s.session.wait_for_text(f"{rank} goes\n")
 
-    def release(self):
+    def release(self, but=()):
         self.released.touch()
         for pid in self.stopped:
-            send(pid, signal.SIGCONT)
+            if pid not in but:
+                send(pid, signal.SIGCONT)
+
+    def wait_for_others(self, victim):
+        """Until all is done that does not need what is stopped."""
+        stopped = RANKS_OF.get(victim, [])
+        others = [rank for rank in RANKS if rank not in stopped]
+        # No rank runs a cell before all have loaded it.
+        if self.name in ("idle", "compiling") and (stopped or victim == "the compiler"):
+            others = []
+        for rank in others:
+            if self.name == "printing":
+                self.s.session.wait_for_text(f"{rank}:{self.s.cell}:{LINES - 1}\n")
+            elif self.name != "in a collective" or not stopped:
+                self.s.session.wait_for_text(f"{rank} ends\n")
+            elif rank == 2:
+                self.s.session.wait_for_text("2 arrives\n")
+        if not others:
+            self.s.session.type("%dist_status")
+            for rank in RANKS:
+                state = "no answer" if rank in stopped else r"\w+"
+                wait_until(lambda: re.search(rf"^{rank} +{state} +\d+ ", self.s.session.screen.text(), re.MULTILINE), self.s,
+                           f"%dist_status does not say {state} of rank {rank}")
 
 
 def row(s, victim, is_killed, name):
     before = {rank: set(values) for rank, values in s.kept.items()}
     pids = pids_of(s, victim)
-    phase = Phase(s, name)
+    phase = Phase(s, name, s.effect if is_killed else s.certain_effect)
     live, says = KILLED[victim]
     for pid in pids:
         send(pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
     if is_killed:
         s.live = set(live)
         s.store = victim != "the store"
-    phase.release()
-    if victim in ("the compiler", "the store"):
+    else:
+        for pid in pids:
+            wait_until(lambda: is_stopped(pid), s, f"process {pid} does not stop")
+    phase.release(but=pids)
+    if name == "idle" and not is_killed:
+        s.session.type(phase.cell)
+        wait_until(lambda: is_in_journal(s, phase.cell), s, "the cell is not in the journal")  # what is typed before waits for its end
+    elif victim in ("the compiler", "the store"):
         s.session.type(s.effect(random.Random(name)))  # the end of a compiler is found by the next cell
     if is_killed:
         s.session.wait_for_text(says)
-    for pid in pids:
-        send(pid, signal.SIGCONT)
+    else:
+        phase.wait_for_others(victim)
+        for pid in pids:
+            send(pid, signal.SIGCONT)
     text = s.cells()
     if name == "printing":
         s.check_lines(text, LINES, RANKS, complete=s.live == ALL)
+    elif not is_killed:
+        ended = {int(rank) for rank in re.findall(r"│ (\d) ends$", text, re.MULTILINE)}
+        check(ended == ALL, f"ranks {ended} have run the cell: {text}")
     if name == "in a collective" and s.live not in (ALL, set()):
-        check("barrier" in text, f"the others left the collective without an error: {text}")
+        left = re.findall(r"^. ranks? ([\d,-]+): lockstep::dist::PeerLeft.*\n +(.*)", text, re.MULTILINE)
+        check(set().union(*(numbers_of(ranks) for ranks, _ in left)) == s.live and all(f"{victim} left the collective barrier" in why for _, why in left),
+              f"the others left the collective without an error that names {victim}: {text}")
     s.look()
     if name == "compiling":
         ran = {rank: s.kept[rank] != before[rank] for rank in s.live}
@@ -116,11 +184,14 @@ def main():
                         if not s.session:
                             s.begin()
                         row(s, victim, is_killed, name)
-                    except AssertionError as error:
+                    except Exception as error:  # also one of this test: the other rows are wanted
                         failed += 1
+                        if not isinstance(error, AssertionError):
+                            traceback.print_exc(file=sys.stdout)
                         print(f"  FAILED: {error}", flush=True)
-                        s.session.__exit__()
-                        s.session = None
+                        if s.session:
+                            s.session.__exit__()
+                            s.session = None
         s.leave()
     return 1 if failed else 0
 

@@ -11,6 +11,7 @@ from processes import descendants, wait_gone, with_variable
 from typed_session import TypedSession
 
 RANKS = range(3)
+PRESS_AGAIN_S = 10  # longer than ranks take to come back from an interrupt, also on a busy machine
 
 # Numbered lines. The count is in a file, so that it is known also of a rank that is killed: the last line may be out and not counted.
 PRELUDE = """#include <fcntl.h>
@@ -182,6 +183,17 @@ class HarmedSession:
         text = self.session.settle(self.live)
         self.slowest_interrupt = max(self.slowest_interrupt, time.monotonic() - begin)
         return text
+
+    def interrupt_endless(self):
+        """Ctrl-C for a cell that does not end by itself; returns what was written. A press that comes before the cell runs stops
+        nothing, or takes the typed line away, and then a second one follows. There is no third one: it would end ranks."""
+        for _ in range(2):
+            begin = time.monotonic()
+            os.kill(self.session.pid, signal.SIGINT)
+            if self.session.shows("interrupted", PRESS_AGAIN_S):
+                self.slowest_interrupt = max(self.slowest_interrupt, time.monotonic() - begin)
+                break
+        return self.session.settle(self.live)
 
 
 def send(pid, number):

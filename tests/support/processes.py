@@ -1,5 +1,7 @@
 """Processes by pid and start time, so that a number that the kernel uses again is no orphan."""
+import os
 import pathlib
+import select
 import time
 
 
@@ -38,13 +40,19 @@ def descendants(pid):
 
 def wait_gone(processes, limit=10):
     """Those that still run after a while."""
-    end = time.monotonic() + limit
-    left = processes
-    while time.monotonic() < end:
-        left = {key: name for key, name in left.items() if start_time(key[0]) == key[1]}
-        if not left:
-            return {}
-        time.sleep(0.02)
+    deadline = time.monotonic() + limit
+    left = {}
+    for (pid, born), name in processes.items():
+        try:
+            process = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            is_it = start_time(pid) == born  # after the descriptor is open: the number may be another process's now
+            if is_it and not select.select([process], [], [], max(0, deadline - time.monotonic()))[0]:
+                left[(pid, born)] = name
+        finally:
+            os.close(process)
     return left
 
 

@@ -74,6 +74,22 @@ class TypedSession(Program):
             if time.monotonic() > deadline or not self.pump(deadline - time.monotonic()):
                 raise AssertionError(f"{text!r} did not come; the session wrote last:\n{self.screen.end[-700:]}")
 
+    def shows(self, text, limit_s):
+        """Whether it writes `text` within that time, from now on."""
+        deadline = time.monotonic() + limit_s
+        end, seen = "", len(self.screen.sheets)
+        while True:
+            for sheet in self.screen.sheets[seen:]:
+                end = end[-len(text):] + sheet
+                if text in end:
+                    return True
+            seen = len(self.screen.sheets)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            if not self.pump(left):
+                raise SessionEnded(f"the session ended; it wrote last:\n{self.screen.end[-700:]}")
+
     def live_ranks(self):
         """Those that the prompt names."""
         return numbers_of(PROMPT.search(self.screen.end)[1])
@@ -86,6 +102,6 @@ class TypedSession(Program):
         while ranks is not None and self.live_ranks() != ranks:
             if time.monotonic() > deadline:
                 raise AssertionError(f"the prompt names ranks {self.live_ranks()}, not {ranks}; the session wrote:\n{self.screen.text()[:2000]}")
-            self.pump(0.05)
+            self.pump(REPEAT_S)
             self.mark()
         return self.screen.take()

@@ -152,6 +152,7 @@ TEST(Launcher, AChildThatAnotherOneHasStartedIsWatchedAndEnded) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       ::setpgid(0, 0);
+      ::signal(SIGSEGV, SIG_DFL);  // a sanitizer has a handler of its own
       for (;;) ::pause();
     }
     return pid;
