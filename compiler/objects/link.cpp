@@ -11,6 +11,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "compiler/objects/shared_object.h"
 #include "compiler/objects/symbol_table.h"
 #include "protocol/descriptor.h"
 
@@ -50,6 +51,7 @@ std::string short_message(std::string text, const std::string& file) {
 }  // namespace
 
 std::string link_shared(std::string_view object) {
+  if (auto written = write_shared(object)) return std::move(*written);
   const Descriptor input = memory_file("cell.o"), output = memory_file("cell.so");
   if (!write_all(input.get(), object))
     throw std::runtime_error(std::string("no memory for an object file: ") + std::strerror(errno));

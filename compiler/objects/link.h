@@ -1,4 +1,4 @@
-// Links an object file into a shared object, with lld in this process.
+// Makes a shared object of an object file: directly where that is simple, else with lld in this process.
 #pragma once
 #include <string>
 #include <string_view>

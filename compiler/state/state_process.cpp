@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "compiler/front_end/front_end.h"
+#include "compiler/process/huge_pages.h"
 #include "compiler/process/memory_limit.h"
 #include "compiler/process/shared_folder.h"
 #include "compiler/state/header_cache.h"
@@ -130,6 +131,7 @@ json answer(CellCompiler& compiler, const json& message, std::vector<std::string
     compiler->add_prelude(header.prelude);
     compiler->add_library_names(header.library_names);
     compiler->warm_up();
+    join_pages();
     say({{"ready",
           {{"prelude", header.prelude}, {"libtorch", options.libtorch_version}, {"compiler", compiler_version()}}}});
     serve(*compiler, std::move(link), supervisor, options.memory_limit_mb);

@@ -1,0 +1,2 @@
+#include <cstdlib>
+int at_load = std::atoi("3");
