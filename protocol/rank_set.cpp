@@ -99,6 +99,7 @@ RankSet RankSet::all(int world_size) {
 bool RankSet::contains(int rank) const { return std::binary_search(ranks_.begin(), ranks_.end(), rank); }
 
 void RankSet::insert(int rank) {
+  if (ranks_.empty() || ranks_.back() < rank) return ranks_.push_back(rank);
   const auto at = std::lower_bound(ranks_.begin(), ranks_.end(), rank);
   if (at == ranks_.end() || *at != rank) ranks_.insert(at, rank);
 }

@@ -75,7 +75,7 @@ void who_waits_for_whom(benchmark::State& state) {
   if (found != 1) state.SkipWithError("the hang was not found");
   std::filesystem::remove_all(folder);
 }
-BENCHMARK(who_waits_for_whom)->Arg(2)->Arg(8)->Arg(64)->Unit(benchmark::kMillisecond);
+BENCHMARK(who_waits_for_whom)->Arg(2)->Arg(8)->Arg(64)->Arg(512)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <span>
 #include <tuple>
 #include <utility>
 
@@ -58,7 +57,7 @@ class Transfers {
   Transfers(const LogMapping& mapping, const Group& group)
       : mapping_(mapping),
         group_(group),
-        ranks_(group.ranks, group.ranks + std::clamp<size_t>(group.size, 0, kRanksPerGroup)),
+        ranks_(group.named_ranks()),
         me_(group.group_rank),
         receives_from_any_(group.received_from_any.load() > 0) {}
 
@@ -163,9 +162,10 @@ std::vector<CallDigests> call_digests(const CollectiveLogReader& log) {
     const Group& group = mapping.group(slot);
     if (!group.open() || group.group_rank < 0) continue;
     const std::string name(group.name, ::strnlen(group.name, sizeof group.name));
-    const std::span<const int32_t> ranks(group.ranks, std::clamp<size_t>(group.size, 0, kRanksPerGroup));
-    if (compares && group.size <= static_cast<int32_t>(kRanksPerGroup)) transfers.try_emplace(slot, mapping, group);
-    digests.try_emplace(slot, name, fmt::format("{} #{} {}", name, group.generation, fmt::join(ranks, ",")));
+    if (compares && group.size <= kRanksPerGroup) transfers.try_emplace(slot, mapping, group);
+    const std::string ranks = group.step == 0 ? fmt::format("{}", fmt::join(group.named_ranks(), ","))
+                                              : fmt::format("{}+{}", group.first, group.step);
+    digests.try_emplace(slot, name, fmt::format("{} #{} {} of {}", name, group.generation, group.size, ranks));
   }
   const uint64_t end = log.entries();
   for (uint64_t i = end; i-- > end - std::min<uint64_t>(end, kEntryCapacity);) {

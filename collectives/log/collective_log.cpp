@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "collectives/log/process_identity.h"
 #include "protocol/blocked_signals.h"
@@ -152,14 +153,9 @@ uint32_t CollectiveLog::add_group(const std::string& name, const std::vector<int
   Group& group = mapping_.group(slot);
   std::memset(group.name, 0, sizeof group.name);
   std::strncpy(group.name, name.c_str(), sizeof group.name - 1);
-  group.size = static_cast<int32_t>(ranks.size());
+  group.set_ranks(ranks);
   group.group_rank = group_rank;
-  std::copy_n(ranks.begin(), std::min<size_t>(ranks.size(), kRanksPerGroup), group.ranks);
-  for (uint32_t i = 0; i < kRanksPerGroup; ++i) {
-    group.sent[i] = 0;
-    group.received[i] = 0;
-  }
-  group.received_from_any = 0;
+  group.clear_counts();
   for (uint32_t i = 0; i < kSignatureCapacity; ++i) mapping_.signature(slot, i).seq = 0;
   group.generation = 0;
   group.last_entered = first_seq;
@@ -363,18 +359,23 @@ std::vector<LoggedGroup> CollectiveLogReader::groups() const {
     if (!group.open()) continue;
     LoggedGroup view;
     view.name = group_name(group);
-    const auto known = std::clamp<int64_t>(group.size, 0, kRanksPerGroup);
-    view.ranks.assign(group.ranks, group.ranks + known);
+    view.ranks = group.named_ranks();
+    view.unnamed = std::max(group.size, 0) - group.named();
     view.member = group.group_rank >= 0;
     view.entered = group.last_entered;
     view.received_from_any = group.received_from_any;
-    for (int64_t k = 0; k < known; ++k) {
-      if (const int64_t sent = group.sent[k]) view.sent[group.ranks[k]] = sent;
-      if (const int64_t received = group.received[k]) view.received[group.ranks[k]] = received;
+    for (int32_t k = 0; k < std::min(group.named(), kRanksPerGroup); ++k) {
+      if (const int64_t sent = group.sent[k]) view.sent[group.rank_at(k)] = sent;
+      if (const int64_t received = group.received[k]) view.received[group.rank_at(k)] = received;
     }
     result.push_back(std::move(view));
   }
   return result;
+}
+
+bool LoggedGroup::counts_messages_with(int rank) const {
+  const auto counted = std::span(ranks).first(std::min<size_t>(ranks.size(), kRanksPerGroup));
+  return std::ranges::find(counted, rank) != counted.end();
 }
 
 uint64_t CollectiveLogReader::code_address(int64_t cell, uint64_t offset) const {

@@ -123,14 +123,18 @@ class CollectiveLog {
   std::unordered_map<uint64_t, uint64_t> sites_;  // address → number
 };
 
-/// A group that a rank knows, as its log has it. Of more than 64 ranks, the first 64 are named.
+/// A group that a rank knows, as its log has it. Regular groups are named whole, of others the first 64 ranks.
 struct LoggedGroup {
   std::string name;
   std::vector<int> ranks;  // of the default group
+  int64_t unnamed = 0;  // how many more it has
   bool member = false;  // this rank is in it
   int64_t entered = 0;  // number of the last collective
   std::map<int, int64_t> sent, received;  // point to point: peer → how many sends to it, receives from it were begun
   int64_t received_from_any = 0;  // recv without a source that were begun
+
+  /// Whether messages with `rank` are in `sent` and `received`: they are counted with the first 64 ranks.
+  bool counts_messages_with(int rank) const;
 };
 
 /// Reads this rank's log or another's, without stopping the writer.

@@ -1,5 +1,5 @@
 // The layout of the collective log in memory: one file (or anonymous memory) per rank, which that rank writes and which
-// any thread and any process of the same user reads at any time, also after the rank was killed. This is version 5;
+// any thread and any process of the same user reads at any time, also after the rank was killed. This is version 6;
 // docs/dist.md describes it in prose.
 //
 // Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code
@@ -10,20 +10,24 @@
 // complete. A reader copies the entry, then reads `sequence` again. An odd value that stays is the entry that a killed
 // rank was writing.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace lockstep::dist::log_layout {
 
 inline constexpr char kMagic[8] = {'L', 'S', 'C', 'O', 'L', 'L', 'O', 'G'};
-inline constexpr uint32_t kVersion = 5;
+inline constexpr uint32_t kVersion = 6;
 inline constexpr uint32_t kGroupCapacity = 256;
 inline constexpr uint32_t kSignatureCapacity = 128;  // per group
 inline constexpr uint32_t kEntryCapacity = 4096;
 inline constexpr uint32_t kWordCapacity = 1u << 15;
 inline constexpr uint32_t kCodeRangeCapacity = 16384;
-inline constexpr uint32_t kRanksPerGroup = 64;  // of larger groups the log names the first 64 ranks
+inline constexpr int32_t kRanksPerGroup = 64;  // of larger irregular groups the log names the first 64 ranks
+inline constexpr int32_t kLargestGroup = 1 << 16;  // ranks of a regular group that the log names
 inline constexpr uint32_t kShapeCapacity = 8;
 inline constexpr uint32_t kSiteCapacity = 2048;
 inline constexpr uint32_t kMessageCapacity = 4096;
@@ -60,15 +64,45 @@ struct Group {
   Atomic<GroupState> state;
   Atomic<BreakCause> cause;
   int32_t size, group_rank;  // group_rank is -1 for a group that this rank is not in
+  // Of a regular group, whose rank i is first + step * i in the default group. All groups of a mesh are. step 0: `ranks`.
+  int32_t first, step;
   int64_t generation;
   Atomic<int64_t> last_entered;  // sequence number
   // Number at which this rank saw a mismatch, in generation mismatch_generation; 0: none; negative: -1 - the entry of a
   // send or recv.
   Atomic<int64_t> mismatch_seq;
   Atomic<int64_t> mismatch_generation;
-  Atomic<uint32_t> sent[kRanksPerGroup], received[kRanksPerGroup];  // point to point, by group rank of the peer
+  // Point to point, by group rank of the peer. Messages with the other peers of a larger group are not counted.
+  Atomic<uint32_t> sent[kRanksPerGroup], received[kRanksPerGroup];
   Atomic<uint32_t> received_from_any;  // recv without a source
-  int32_t ranks[kRanksPerGroup];  // of the default group
+  int32_t ranks[kRanksPerGroup];  // the first ones, of the default group; of an irregular group
+
+  void set_ranks(std::span<const int> all) {
+    size = static_cast<int32_t>(all.size());
+    first = all.empty() ? 0 : all[0];
+    step = all.size() < 2 ? 1 : all[1] - all[0];
+    for (int32_t i = 0; i < size && step != 0; ++i)
+      if (all[static_cast<size_t>(i)] != first + int64_t{step} * i) step = 0;
+    std::copy_n(all.begin(), std::min(size, kRanksPerGroup), ranks);
+  }
+  /// How many ranks, from group rank 0, the log names. A damaged log names no more than its limits.
+  int32_t named() const { return std::clamp(size, 0, step == 0 ? kRanksPerGroup : kLargestGroup); }
+  /// Returns the rank of the default group that has this group rank, which is below named().
+  int32_t rank_at(int32_t group_rank) const {
+    return step == 0 ? ranks[group_rank] : static_cast<int32_t>(first + int64_t{step} * group_rank);
+  }
+  /// Returns the ranks that the log names, by group rank.
+  std::vector<int> named_ranks() const {
+    std::vector<int> result;
+    for (int32_t i = 0; i < named(); ++i) result.push_back(rank_at(i));
+    return result;
+  }
+  /// Forgets what was sent and received.
+  void clear_counts() {
+    for (auto& each : sent) each = 0;
+    for (auto& each : received) each = 0;
+    received_from_any = 0;
+  }
 
   /// Whether its rank has not closed it.
   bool open() const {

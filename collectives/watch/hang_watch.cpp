@@ -31,7 +31,7 @@ std::vector<int> HangWatch::ranks_of(const std::string& group) const {
   for (uint32_t i = 0; i < count; ++i) {
     const log_layout::Group& each = log_.group(i);
     if (!each.open() || group != each.name) continue;
-    return {each.ranks, each.ranks + std::min<size_t>(each.size, log_layout::kRanksPerGroup)};
+    return each.named_ranks();
   }
   return {};
 }

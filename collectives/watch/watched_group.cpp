@@ -85,11 +85,7 @@ void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_
   generation_ = generation;
   slot_in_log().generation = generation;
   slot_in_log().last_entered = seq;
-  for (uint32_t i = 0; i < kRanksPerGroup; ++i) {  // what was sent before and never received is lost
-    slot_in_log().sent[i] = 0;
-    slot_in_log().received[i] = 0;
-  }
-  slot_in_log().received_from_any = 0;
+  slot_in_log().clear_counts();  // what was sent before and never received is lost
   tag_counts_.clear();
   std::shared_ptr<BackendConnector> connector;
   {
@@ -204,7 +200,7 @@ Entered WatchedGroup::enter_point_to_point(EntryFields fields, int peer_group_ra
   int64_t seq = 0;
   if (peer_group_rank < 0) {
     group.received_from_any.fetch_add(1);
-  } else if (peer_group_rank < static_cast<int>(kRanksPerGroup)) {
+  } else if (peer_group_rank < kRanksPerGroup) {
     seq = (sends ? group.sent : group.received)[peer_group_rank].fetch_add(1) + 1;
   }
   // A program that gives every message another tag must not fill the memory. NCCL knows no tags: there the order decides.

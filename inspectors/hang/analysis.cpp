@@ -54,8 +54,9 @@ std::vector<StuckCall> stuck_calls_of(const HangPicture& picture, const RankSet&
       StuckCall& stuck_call = stuck_calls[{wait.call.group, wait.call.seq, pair}];
       if (!stuck_call.first) stuck_call.first = &rank, stuck_call.wait = &wait;
       stuck_call.waiting.insert(number);
-      stuck_call.missing = stuck_call.missing | missing_for(picture, rank, wait);
-      stuck_call.lost = stuck_call.lost | lost_for(picture, rank, wait);
+      const RankSet missing = missing_for(picture, rank, wait);
+      stuck_call.missing = stuck_call.missing | missing;
+      stuck_call.lost = stuck_call.lost | lost_of(picture, wait, missing);
     }
   }
   std::vector<StuckCall> result;
@@ -195,7 +196,10 @@ ProvenHang gone_hang(const HangPicture& picture, const StuckCall& stuck_call, co
     finding.ranks = finding.ranks | RankSet{rank->rank};
     finding.message += fmt::format(
         "; rank {}, which is not in {}{}, tried to enter it and threw{}", rank->rank, stuck_call.wait->call.group,
-        group ? " (ranks " + RankSet(group->ranks).str() + ")" : std::string(), in_brackets(rank->where));
+        group ? fmt::format(" (ranks {}{})", RankSet(group->ranks).str(),
+                            group->unnamed > 0 ? fmt::format(" and {} more", group->unnamed) : "")
+              : std::string(),
+        in_brackets(rank->where));
   }
   const CollectiveRecord& call = stuck_call.wait->call;
   finding.message += evidence_words(picture, call);

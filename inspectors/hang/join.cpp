@@ -36,11 +36,11 @@ bool is_group(const HangPicture& picture, const std::string& name, const std::st
               const std::string& description, const std::vector<int>& ranks) {
   if (source_name == name || description == name || (name == "default" && description == "default_pg")) return true;
   const LoggedGroup* group = logged_group(picture, name);
-  if (!group || ranks.empty() || ranks != group->ranks) return false;
+  if (!group || ranks.empty() || group->unnamed > 0 || ranks != group->ranks) return false;
   std::set<std::string> same;
   for (const RankPicture& rank : picture.ranks)
     for (const LoggedGroup& each : rank.groups)
-      if (each.ranks == ranks) same.insert(each.name);
+      if (each.unnamed == 0 && each.ranks == ranks) same.insert(each.name);
   return same.size() == 1;
 }
 
@@ -180,7 +180,7 @@ bool is_ras_group(const HangPicture& picture, const std::string& name, const Evi
   if (!group.ranks.empty()) return is_group(picture, name, group.name, "", group.ranks);
   // Ranks that are not of this machine have no number here: the group of all ranks is known by its size.
   const LoggedGroup* logged = logged_group(picture, name);
-  return name == "default" && logged && static_cast<size_t>(group.size) == logged->ranks.size();
+  return name == "default" && logged && group.size == std::ssize(logged->ranks) + logged->unnamed;
 }
 
 void take_ras(const HangPicture& picture, const CollectiveRecord& call, std::vector<std::string>& said) {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "collectives/log/collective_log_layout.h"
-
 namespace lockstep::inspect {
 
 using dist::CollectiveRecord;
@@ -73,7 +71,9 @@ Needs needs_of(const RankPicture& rank, const RankWait& wait) {
   for (const int each : group->ranks)
     if (each != rank.rank) others.insert(each);
   if (wait.broken) return {others};  // any of them can break the collective
-  if (call.point_to_point) return call.root < 0 ? Needs{others, true} : Needs{RankSet{call.root}};
+  if (call.point_to_point && call.root < 0)  // a rank that is not named may send the message
+    return group->unnamed == 0 ? Needs{others, true} : Needs{{}, true};
+  if (call.point_to_point) return {RankSet{call.root}};
   // Gloo does nothing for tensors without elements, so no rank waits for another.
   if (call.bytes == 0 && call.tensor_count > 0) return {};
   if (call.op == "gather_object") return {others};  // it begins with an all_gather of sizes
@@ -88,7 +88,7 @@ Needs needs_of(const RankPicture& rank, const RankWait& wait) {
   if (root < 0) return {others};
   const auto place_of = [&](int each) { return std::ranges::find(group->ranks, each) - group->ranks.begin(); };
   const auto size = std::ssize(group->ranks), self = place_of(rank.rank), root_place = place_of(root);
-  const bool all_known = size < dist::log_layout::kRanksPerGroup && self < size && root_place < size;
+  const bool all_known = group->unnamed == 0 && self < size && root_place < size;
   if (all_known && !call.on_device) return {needs_with_root(call, group->ranks, self, root_place)};
   // On a device data goes one way, and who sends need not wait until it is received.
   const bool from_root = call.op.starts_with("broadcast") || call.op.starts_with("scatter");
@@ -117,6 +117,7 @@ bool has_message(const RankPicture& rank, const CollectiveRecord& call, const Ra
                  const LoggedGroup& group) {
   const bool sends = dist::is_send(call);
   if (sends && group.received_from_any > 0) return true;  // a recv from any rank may take the message
+  if (!group.counts_messages_with(rank.rank)) return true;
   const auto& counts = sends ? group.received : group.sent;
   const auto count = counts.find(rank.rank);
   if (count == counts.end()) return false;
@@ -174,9 +175,9 @@ RankSet missing_for(const HangPicture& picture, const RankPicture& rank, const R
   return result;
 }
 
-RankSet lost_for(const HangPicture& picture, const RankPicture& rank, const RankWait& wait) {
+RankSet lost_of(const HangPicture& picture, const RankWait& wait, const RankSet& missing) {
   RankSet result;
-  for (const int each : missing_for(picture, rank, wait)) {
+  for (const int each : missing) {
     const RankPicture* peer = picture.rank(each);
     if (peer && (peer->gone() || has_left_group(*peer, wait.call))) result.insert(each);
   }
@@ -188,7 +189,7 @@ bool may_end(const HangPicture& picture, const RankPicture& rank, const RankWait
   if (is_held_by_earlier(rank, wait)) return false;  // that one decides
   const Needs needs = needs_of(rank, wait);
   const RankSet missing = missing_for(picture, rank, wait);
-  const RankSet never = lost_for(picture, rank, wait) | (missing & stuck);
+  const RankSet never = lost_of(picture, wait, missing) | (missing & stuck);
   return needs.any ? never != needs.ranks || needs.ranks.empty() : never.empty();
 }
 }  // namespace

@@ -37,8 +37,8 @@ bool has_entered(const RankPicture& rank, const RankWait& wait, const RankPictur
 
 /// Returns the ranks that the wait needs and that have not entered it.
 RankSet missing_for(const HangPicture& picture, const RankPicture& rank, const RankWait& wait);
-/// Returns those of missing_for() that can't enter it any more.
-RankSet lost_for(const HangPicture& picture, const RankPicture& rank, const RankWait& wait);
+/// Returns those of `missing`, which are missing_for() the wait, that can't enter it any more.
+RankSet lost_of(const HangPicture& picture, const RankWait& wait, const RankSet& missing);
 
 /// Returns the largest set of ranks, among `candidates`, that are stuck.
 RankSet stuck_ranks(const HangPicture& picture, RankSet candidates);

@@ -71,6 +71,8 @@ struct HangPicture {
   std::vector<std::string> unread;  // evidence that could not be read, and why
 
   const RankPicture* rank(int number) const {
+    // Mostly all ranks are there, in their order.
+    if (const auto at = static_cast<size_t>(number); at < ranks.size() && ranks[at].rank == number) return &ranks[at];
     for (const RankPicture& each : ranks)
       if (each.rank == number) return &each;
     return nullptr;

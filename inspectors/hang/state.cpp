@@ -151,7 +151,8 @@ std::string rank_sentence(const HangPicture& picture, const RankPicture& rank) {
                            : "waits in ";
     text += call_words(wait);
     if (wait.call.on_device) text += ", started on its device,";
-    if (missing.empty() && rank.has_log && !needs_of(rank, wait).ranks.empty()) {
+    const dist::LoggedGroup* group = group_of(rank, wait.call.group);
+    if (missing.empty() && rank.has_log && group && group->unnamed == 0 && !needs_of(rank, wait).ranks.empty()) {
       text += wait.call.on_device ? " which all ranks have entered" : ", which all ranks have entered";
       if (const RankSet unreached = unreached_ranks(picture, wait.call); !unreached.empty())
         text += fmt::format("; the {} of {} {} not reached it", unreached.size() == 1 ? "stream" : "streams",

@@ -82,7 +82,7 @@ std::vector<GroupTimes> times_of(const HangPicture& picture) {
               times.stays[number][record.seq] = {record.entered_ns, record.done_ns};
               times.newest = dist::to_finding_op(record);
             }
-      if (times.stays.size() == group.ranks.size()) result.push_back(std::move(times));
+      if (group.unnamed == 0 && times.stays.size() == group.ranks.size()) result.push_back(std::move(times));
     }
   return result;
 }

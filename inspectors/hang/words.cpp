@@ -32,7 +32,8 @@ std::string said_of(const std::string& sentence, size_t count) {
 
 std::string call_words(const RankWait& wait) {
   const dist::CollectiveRecord& call = wait.call;
-  std::string text = fmt::format("{} #{}", call.op, call.seq);
+  const bool is_counted = !call.point_to_point || call.root < 0 || call.seq > 0;
+  std::string text = call.op + (is_counted ? fmt::format(" #{}", call.seq) : " (not counted)");
   if (call.point_to_point && call.root >= 0)
     text += fmt::format(" {} rank {}", dist::is_recv(call) ? "from" : "to", call.root);
   if (call.point_to_point && call.tag != 0) text += fmt::format(" with tag {}", call.tag);

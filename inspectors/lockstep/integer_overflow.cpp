@@ -17,8 +17,7 @@ RankSet ranks_of_group(const std::string& name) {
   const auto log = program_log();
   if (!log) return {};
   for (const dist::LoggedGroup& group : dist::CollectiveLogReader(log->mapping()).groups())
-    if (group.name == name && group.member && group.ranks.size() < dist::log_layout::kRanksPerGroup)
-      return RankSet(group.ranks);
+    if (group.name == name && group.member && group.unnamed == 0) return RankSet(group.ranks);
   return {};
 }
 

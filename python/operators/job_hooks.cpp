@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <ranges>
 #include <thread>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -233,11 +234,10 @@ class HookedGroup {
   /// something, such as a model, still holds the old one.
   bool is_same_group(const dist::log_layout::Group& theirs) const {
     const auto& mine = group_->identity();
-    const size_t known = std::min<size_t>(mine.ranks.size(), dist::log_layout::kRanksPerGroup);
     return theirs.state.load() == dist::log_layout::GroupState::live && theirs.generation == generation_ &&
            theirs.size == static_cast<int32_t>(mine.ranks.size()) &&
            mine.name.compare(0, sizeof theirs.name - 1, theirs.name) == 0 &&
-           std::equal(theirs.ranks, theirs.ranks + known, mine.ranks.begin());
+           std::ranges::equal(theirs.named_ranks(), mine.ranks | std::views::take(theirs.named()));
   }
 
   const int global_rank_;

@@ -116,8 +116,8 @@ std::optional<Evidence> read_rank_log(const std::string& folder, int rank, int64
     if (!group.member) continue;
     evidence.groups.push_back({.name = group.name,
                                .description = description_of(group, log->world_size()),
-                               .size = static_cast<int>(group.ranks.size()),
-                               .ranks = group.ranks,
+                               .size = static_cast<int>(std::ssize(group.ranks) + group.unnamed),
+                               .ranks = group.unnamed == 0 ? group.ranks : std::vector<int>(),
                                .members = {}});
   }
   const auto records = log->last(kRecords);

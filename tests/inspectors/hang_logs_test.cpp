@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <limits>
+#include <memory>
 
 #include "collectives/log/collective_log.h"
 #include "inspectors/hang/hang.h"
@@ -48,6 +50,86 @@ TEST_F(Logs, AreEnoughToSeeGroupsCrossed) {
   EXPECT_EQ(findings[0].verdict, Verdict::hang);
   EXPECT_EQ(findings[0].ranks, (RankSet{0, 1}));
   EXPECT_EQ(hang({path(0), path(1)}, 1000).at(0).verdict, Verdict::ok) << "too fresh to say";
+}
+
+/// Logs of ranks of which all but `absent` wait in the first barrier of the group `ranks`.
+std::vector<std::unique_ptr<dist::CollectiveLog>> all_wait_but(int absent, const std::vector<int>& ranks,
+                                                               const std::string& folder) {
+  std::vector<std::unique_ptr<dist::CollectiveLog>> logs;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const int rank = ranks[i];
+    logs.push_back(std::make_unique<dist::CollectiveLog>(folder + "/" + std::to_string(rank), rank, 512));
+    const uint32_t group = logs.back()->add_group("default", ranks, static_cast<int>(i), 0);
+    if (rank != absent) enter(*logs.back(), group, 1);
+  }
+  return logs;
+}
+
+std::vector<std::string> paths_of(const std::vector<int>& ranks, const std::string& folder) {
+  std::vector<std::string> paths;
+  for (const int rank : ranks) paths.push_back(folder + "/" + std::to_string(rank));
+  return paths;
+}
+
+TEST_F(Logs, OfALargeGroupNameTheRankThatDoesNotCome) {
+  std::vector<int> ranks;
+  for (int i = 0; i < 128; ++i) ranks.push_back(3 + 2 * i);
+  const auto logs = all_wait_but(3 + 2 * 70, ranks, folder_);
+  const auto groups = dist::CollectiveLogReader(logs[0]->mapping()).groups();
+  EXPECT_EQ(groups.at(0).ranks, ranks);
+  EXPECT_EQ(groups.at(0).unnamed, 0);
+  logs[70]->mapping().header().process_start += 1;  // it is gone
+  const auto findings = hang(paths_of(ranks, folder_), 0);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].verdict, Verdict::dead);
+  EXPECT_EQ(findings[0].ranks, RankSet{3 + 2 * 70});
+}
+
+TEST_F(Logs, OfALargeIrregularGroupNameNobodyByMistake) {
+  std::vector<int> ranks;
+  for (int i = 0; i < 100; ++i) ranks.push_back(i * i / 20 + i);
+  auto logs = all_wait_but(ranks[70], ranks, folder_);
+  const auto group = dist::CollectiveLogReader(logs[0]->mapping()).groups().at(0);
+  EXPECT_EQ(group.ranks, std::vector<int>(ranks.begin(), ranks.begin() + 64));
+  EXPECT_EQ(group.unnamed, 36);
+  logs[70]->mapping().header().process_start += 1;
+  const auto findings = hang(paths_of(ranks, folder_), 0);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].verdict, Verdict::ok) << findings[0].message;
+  logs[70]->mapping().header().process_start -= 1;
+  logs[30]->mapping().header().process_start += 1;  // it has come, and went then: nothing waits for it
+  EXPECT_EQ(hang(paths_of(ranks, folder_), 0).at(0).verdict, Verdict::ok);
+  logs[30]->mapping().group(0).last_entered = 0;  // as if it had not
+  EXPECT_EQ(hang(paths_of(ranks, folder_), 0).at(0).ranks, RankSet{ranks[30]});
+}
+
+TEST_F(Logs, OfALargeGroupCountMessagesWithItsFirstRanksOnly) {
+  std::vector<int> ranks;
+  for (int i = 0; i < 100; ++i) ranks.push_back(i);
+  dist::CollectiveLog zero(path(0), 0, 100), far(path(80), 80, 100);
+  const uint32_t there = zero.add_group("default", ranks, 0, 0), here = far.add_group("default", ranks, 80, 0);
+  // Rank 0 has sent to rank 80, which it does not count, and ended. Whether that came is not known.
+  far.begin(here, 1, {.op = dist::CollectiveOp::recv, .flags = dist::log_layout::kPointToPoint, .root = 0, .bytes = 4});
+  zero.mapping().header().process_start += 1;
+  EXPECT_EQ(hang({path(0), path(80)}, 0).at(0).verdict, Verdict::ok);
+  const auto groups = dist::CollectiveLogReader(zero.mapping()).groups();
+  EXPECT_TRUE(groups.at(there).counts_messages_with(63));
+  EXPECT_FALSE(groups.at(there).counts_messages_with(64));
+}
+
+TEST_F(Logs, OfADamagedGroupNameNoMoreThanTheirLimits) {
+  dist::CollectiveLog zero(path(0), 0, 2);
+  zero.add_group("default", {0, 1}, 0, 0);
+  auto& group = zero.mapping().group(0);
+  const auto named = [&] { return dist::CollectiveLogReader(zero.mapping()).groups().at(0); };
+  group.size = std::numeric_limits<int32_t>::max();
+  EXPECT_EQ(std::ssize(named().ranks), dist::log_layout::kLargestGroup);
+  EXPECT_GT(named().unnamed, 0);
+  group.step = 0;
+  EXPECT_EQ(std::ssize(named().ranks), dist::log_layout::kRanksPerGroup);
+  group.size = -1;
+  EXPECT_TRUE(named().ranks.empty());
+  EXPECT_EQ(named().unnamed, 0);
 }
 
 TEST_F(Logs, OfAProcessThatIsGone) {
