@@ -1,5 +1,6 @@
 #include "shell/cells/cell_output.h"
 
+#include <map>
 #include <utility>
 
 #include "shell/processes/session_plan.h"
@@ -12,7 +13,7 @@ CellOutput::CellOutput(const CellServices& services, std::function<void(const Ra
     : workers_(services.workers),
       early_(services.options.early_output),
       merger_(
-          services.emit, [this](int rank, int64_t bytes) { give_credit(rank, bytes); },
+          services.emit, [this](const RankSet& ranks, int64_t bytes) { give_credit(ranks, bytes); },
           [marked = std::move(marked)](const RankSet& ranks, int64_t, const std::string& mark) { marked(ranks, mark); },
           fold_time().value_or(OutputMerger::kDefaultFoldTime)),
       due_(services.loop) {}
@@ -41,11 +42,14 @@ void CellOutput::mark(int rank, int64_t number, std::string name) {
   due_.serve(merger_);
 }
 
-void CellOutput::give_credit(int rank, int64_t bytes) {
-  int64_t& owed = owed_credit_[rank];
-  owed += bytes;
-  if (owed < protocol::kOutputWindow / 4) return;
-  workers_.hub().send(rank, protocol::Credit{std::exchange(owed, 0)});
+void CellOutput::give_credit(const RankSet& ranks, int64_t bytes) {
+  std::map<int64_t, RankSet> due;  // ranks that have written the same are one message
+  for (const int rank : ranks) {
+    int64_t& owed = owed_credit_[rank];
+    owed += bytes;
+    if (owed >= protocol::kOutputWindow / 4) due[std::exchange(owed, 0)].insert(rank);
+  }
+  for (const auto& [amount, to] : due) workers_.hub().send(to, protocol::Credit{amount});
 }
 
 }  // namespace lockstep::shell

@@ -32,7 +32,7 @@ class CellOutput {
   void flush() { merger_.flush(); }
 
  private:
-  void give_credit(int rank, int64_t bytes);
+  void give_credit(const RankSet& ranks, int64_t bytes);
 
   RankGroup& workers_;
   const std::function<void(int, Stream, std::string_view)>& early_;  // of the session's options

@@ -4,30 +4,38 @@ namespace lockstep::shell {
 
 CellRun::CellRun(int64_t id, int64_t number, const RankSet& ranks, bool has_objects)
     : id_(id), number_(number), ranks_(ranks) {
-  for (int rank : ranks) states_[rank].phase = has_objects ? Phase::loading : Phase::loaded;
+  const Phase first = has_objects ? Phase::loading : Phase::loaded;
+  for (int rank : ranks) states_[rank].phase = first;
+  counts_[static_cast<size_t>(first)] = states_.size();
+}
+
+void CellRun::enter(Rank& rank, Phase phase) {
+  --counts_[static_cast<size_t>(rank.phase)];
+  ++counts_[static_cast<size_t>(phase)];
+  rank.phase = phase;
 }
 
 void CellRun::loaded(int rank, const protocol::Loaded& message) {
   if (at(rank).phase != Phase::loading) return;
-  at(rank).phase = message.ok ? Phase::loaded : Phase::refused;
+  enter(at(rank), message.ok ? Phase::loaded : Phase::refused);
   at(rank).refusal = message.message;
 }
 
 void CellRun::started() {
   for (auto& [rank, state] : states_)
-    if (state.phase == Phase::loaded) state.phase = Phase::running;
+    if (state.phase == Phase::loaded) enter(state, Phase::running);
 }
 
 void CellRun::waiting(int rank, const protocol::Waiting& message) {
   if (at(rank).phase != Phase::running && at(rank).phase != Phase::waiting) return;
-  at(rank).phase = Phase::waiting;
+  enter(at(rank), Phase::waiting);
   waits_[rank] = message;
 }
 
 void CellRun::done(int rank, const protocol::Done& message) {
   Rank& state = at(rank);
   if (state.phase == Phase::dead) return;
-  state.phase = Phase::left;
+  enter(state, Phase::left);
   state.run_ms = message.run_ms;
   state.steps_done = message.steps_done;
   state.status = message.status;
@@ -47,7 +55,7 @@ void CellRun::done(int rank, const protocol::Done& message) {
 
 void CellRun::dead(int rank, const protocol::CellError& error) {
   Rank& state = at(rank);
-  state.phase = Phase::dead;
+  enter(state, Phase::dead);
   state.status = CellStatus::dead;
   state.error = error;
   waits_.erase(rank);
@@ -61,9 +69,19 @@ void CellRun::note_cause(CellStatus status) {
 
 RankSet CellRun::in(Phase phase) const {
   RankSet result;
+  if (count(phase) == 0) return result;
   for (const auto& [rank, state] : states_)
     if (state.phase == phase) result.insert(rank);
   return result;
+}
+
+bool CellRun::is_in(Phase phase, int rank) const {
+  const auto state = states_.find(rank);
+  return state != states_.end() && state->second.phase == phase;
+}
+
+bool CellRun::is_active(int rank) const {
+  return is_in(Phase::loading, rank) || is_in(Phase::running, rank) || is_in(Phase::waiting, rank);
 }
 
 RankSet CellRun::active() const { return in(Phase::loading) | in(Phase::running) | in(Phase::waiting); }

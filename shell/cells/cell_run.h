@@ -5,6 +5,7 @@
 //                └──→ refused
 //   cell:  loading ─→ running ─→ over, or loading ─→ refused
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -40,13 +41,15 @@ class CellRun {
   void stalled() { stalled_ = true; }
 
   RankSet in(Phase phase) const;
+  bool is_in(Phase phase, int rank) const;
   /// Returns ranks that will still say something: loading, running, waiting.
   RankSet active() const;
-  bool load_answered() const { return in(Phase::loading).empty(); }
-  bool may_run() const { return in(Phase::loaded) == ranks_; }
-  bool over() const { return active().empty(); }
+  bool is_active(int rank) const;
+  bool load_answered() const { return count(Phase::loading) == 0; }
+  bool may_run() const { return count(Phase::loaded) == ranks_.size(); }
+  bool over() const { return count(Phase::loading) + count(Phase::running) + count(Phase::waiting) == 0; }
   /// Whether nobody can go on: all that are left in the cell wait for ranks that are not coming.
-  bool stuck() const { return !over() && in(Phase::waiting) == active(); }
+  bool stuck() const { return !over() && count(Phase::loading) + count(Phase::running) == 0; }
 
   /// Returns what has gone wrong first; none while nothing has.
   std::optional<CellStatus> first_cause() const { return first_cause_; }
@@ -70,11 +73,14 @@ class CellRun {
     std::string refusal;
   };
   Rank& at(int rank) { return states_.at(rank); }
+  size_t count(Phase phase) const { return counts_[static_cast<size_t>(phase)]; }
+  void enter(Rank& rank, Phase phase);
   void note_cause(CellStatus status);
 
   int64_t id_, number_;
   RankSet ranks_;
   std::map<int, Rank> states_;
+  std::array<size_t, 7> counts_ = {};  // ranks by phase: each of their messages asks whether it was the last
   std::map<int, protocol::Waiting> waits_;
   std::optional<CellStatus> first_cause_;
   bool timed_out_ = false, stalled_ = false;

@@ -375,8 +375,7 @@ void CellRunner::handle(int rank, FromWorker&, protocol::Done& message) {
   cells_.left(rank, message.cell);
   if (!cell) return;
   if (message.regroup) connections_.lose_step();
-  const bool was_waiting =
-      cell->run.in(CellRun::Phase::waiting).contains(rank) || hangs_.has_reported(cell->run.id(), rank);
+  const bool was_waiting = cell->run.is_in(CellRun::Phase::waiting, rank) || hangs_.has_reported(cell->run.id(), rank);
   cell->run.done(rank, message);
   connections_.left(rank);
   if (was_waiting) services_.emit(RankEvent{rank, RankState::idle, ""});

@@ -133,9 +133,9 @@ std::map<int, std::string> HangPictures::lines_of_dead(const std::map<int, nlohm
   return result;
 }
 
-RankPicture::Place HangPictures::place_of(int rank, const CellRun* run) const {
-  if (!services_.workers.live().contains(rank)) return RankPicture::Place::dead;
-  if (cells_.busy().contains(rank)) return RankPicture::Place::in_cell;
+RankPicture::Place HangPictures::place_of(int rank, const CellRun* run, const RankSet& live) const {
+  if (!live.contains(rank)) return RankPicture::Place::dead;
+  if (cells_.with(rank)) return RankPicture::Place::in_cell;
   return run && run->ranks().contains(rank) ? RankPicture::Place::left : RankPicture::Place::elsewhere;
 }
 
@@ -149,9 +149,10 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
   const auto errors = run ? run->errors() : std::map<int, protocol::CellError>{};
   const auto statuses = run ? run->rank_status() : std::map<int, CellStatus>{};
   const auto lines = lines_of_dead(answers);
+  const RankSet live = services_.workers.live();
   for (RankPicture& rank : logs_of(RankSet::all(services_.workers.world_size()), recent)) {
     const int number = rank.rank;
-    rank.place = place_of(number, run);
+    rank.place = place_of(number, run, live);
     if (rank.gone()) rank.activity = FindingKind::idle;
     if (const auto status = statuses.find(number); status != statuses.end()) rank.how = status->second;
     if (const auto error = errors.find(number); error != errors.end()) {
@@ -166,7 +167,7 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
     }
     if (const auto line = lines.find(number); line != lines.end() && rank.gone()) rank.last_where = line->second;
     if (rank.recent.empty() || rank.recent.back().cell != picture.cell) rank.last_where.clear();
-    if (run && run->in(CellRun::Phase::waiting).contains(number)) take_waiting(rank, run->waits().at(number));
+    if (run && run->is_in(CellRun::Phase::waiting, number)) take_waiting(rank, run->waits().at(number));
     picture.ranks.push_back(std::move(rank));
   }
   std::map<int64_t, int> processes;

@@ -44,7 +44,7 @@ class HangPictures {
  private:
   /// Returns pictures of ranks that have nothing but their logs.
   std::vector<inspect::RankPicture> logs_of(const RankSet& ranks, size_t recent) const;
-  inspect::RankPicture::Place place_of(int rank, const CellRun* run) const;
+  inspect::RankPicture::Place place_of(int rank, const CellRun* run, const RankSet& live) const;
   std::map<int, std::string> lines_of_dead(const std::map<int, nlohmann::json>& answers) const;
 
   const CellServices& services_;

@@ -71,7 +71,7 @@ void HangReporter::left(int rank, CellStatus how) {
   departures_.left(rank, how);
   for (const CellRun* run : cells_.runs())
     if (run->over() && run->ranks().contains(rank)) look_back(*run);
-  if (!cells_.busy().empty()) departures_.report_soon();
+  if (cells_.is_any_busy()) departures_.report_soon();
 }
 
 void HangReporter::regrouped(const RankSet& ranks) {
@@ -120,7 +120,7 @@ void HangReporter::long_wait(const CellRun& run) {
 
 /// Whether `rank` waits in the cell for somebody, and no RankEvent has shown that wait yet.
 bool HangReporter::is_unreported(const CellRun& run, const RankPicture& rank, const inspect::RankWait& wait) const {
-  if (rank.gone() || run.in(CellRun::Phase::waiting).contains(rank.rank) || wait.call.cell != run.id()) return false;
+  if (rank.gone() || run.is_in(CellRun::Phase::waiting, rank.rank) || wait.call.cell != run.id()) return false;
   return !reported_waits_.contains({run.id(), rank.rank, static_cast<int64_t>(wait.call.entry)});
 }
 
@@ -220,7 +220,7 @@ void HangReporter::conclude() {
       std::set<uint64_t> now;
       for (const auto& wait : rank.waits) now.insert(wait.call.entry);
       const auto then = inquiry.in_flight.find(rank.rank);
-      const bool reported = run->in(CellRun::Phase::waiting).contains(rank.rank);
+      const bool reported = run->is_in(CellRun::Phase::waiting, rank.rank);
       if (!reported && rank.has_log && now != (then == inquiry.in_flight.end() ? std::set<uint64_t>() : then->second))
         rank.activity = FindingKind::computing;  // it has moved since its stack was taken
     }
@@ -265,7 +265,7 @@ void HangReporter::report(CellRun& run, const HangPicture& picture) {
 void HangReporter::report_waits(const CellRun& run, const HangPicture& picture) {
   const int64_t old = picture.now_ns - std::chrono::nanoseconds(kReportWait).count();
   for (const RankPicture& rank : picture.ranks) {
-    if (rank.gone() || rank.waits.empty() || run.in(CellRun::Phase::waiting).contains(rank.rank)) continue;
+    if (rank.gone() || rank.waits.empty() || run.is_in(CellRun::Phase::waiting, rank.rank)) continue;
     const auto& wait = rank.waits.front();
     if (wait.call.entered_ns > old || wait.call.cell != run.id()) continue;
     if (!reported_waits_.insert({run.id(), rank.rank, static_cast<int64_t>(wait.call.entry)}).second) continue;

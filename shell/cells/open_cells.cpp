@@ -33,8 +33,8 @@ std::vector<CellRun*> OpenCells::runs() {
 }
 
 OpenCell* OpenCells::with(int rank) {
-  const auto found = std::find_if(cells_.begin(), cells_.end(),
-                                  [&](const OpenCell& cell) { return cell.run.active().contains(rank); });
+  const auto found =
+      std::find_if(cells_.begin(), cells_.end(), [&](const OpenCell& cell) { return cell.run.is_active(rank); });
   return found == cells_.end() ? nullptr : &*found;
 }
 
@@ -54,9 +54,13 @@ RankSet OpenCells::busy() const {
   return result;
 }
 
+bool OpenCells::is_any_busy() const {
+  return std::ranges::any_of(cells_, [](const OpenCell& cell) { return !cell.run.over(); });
+}
+
 int64_t OpenCells::cell_of(int rank) const {
   for (const OpenCell& cell : cells_)
-    if (cell.run.active().contains(rank)) return cell.run.number();
+    if (cell.run.is_active(rank)) return cell.run.number();
   return 0;
 }
 

@@ -48,6 +48,7 @@ class OpenCells {
 
   /// Returns ranks that are in a cell.
   RankSet busy() const;
+  bool is_any_busy() const;
   /// Returns the number of the cell that `rank` is in; 0: none.
   int64_t cell_of(int rank) const;
   /// Returns "all_reduce #12 of cell 7, line 3"; empty: the rank waits for nobody.

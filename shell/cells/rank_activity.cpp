@@ -27,13 +27,12 @@ Part part_of(const std::vector<inspect::RankWait>& waits, int64_t now_ns) {
 }  // namespace
 
 std::vector<Part> rank_activity(const CellRun& run, const HangPictures& pictures) {
-  const RankSet active = run.active();
   const int64_t now_ns = dist::monotonic_ns();
   std::vector<Part> parts;
   for (const int rank : run.ranks()) {
-    Part part = active.contains(rank)
+    Part part = run.is_active(rank)
                     ? part_of(pictures.waits_of(rank, run.id()), now_ns)
-                    : Part{.ranks = {}, .state = run.in(CellRun::Phase::dead).contains(rank) ? "dead" : "done"};
+                    : Part{.ranks = {}, .state = run.is_in(CellRun::Phase::dead, rank) ? "dead" : "done"};
     const auto same = std::find_if(parts.begin(), parts.end(), [&](const Part& other) {
       return std::tie(other.state, other.collective, other.group, other.seq) ==
              std::tie(part.state, part.collective, part.group, part.seq);

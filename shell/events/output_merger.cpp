@@ -22,7 +22,7 @@ size_t whole_lines(std::string_view text) {
 
 }  // namespace
 
-OutputMerger::OutputMerger(std::function<void(Event)> emit, std::function<void(int, int64_t)> consumed,
+OutputMerger::OutputMerger(std::function<void(Event)> emit, std::function<void(const RankSet&, int64_t)> consumed,
                            std::function<void(const RankSet&, int64_t, const std::string&)> marked,
                            std::chrono::milliseconds fold_time)
     : emit_(std::move(emit)), consumed_(std::move(consumed)), marked_(std::move(marked)), fold_time_(fold_time) {}
@@ -41,6 +41,7 @@ void OutputMerger::expect(const RankSet& ranks) {
 
 void OutputMerger::left(int rank, Clock::time_point now) {
   queue(rank).expected = false;
+  if (held_ == 0) return;
   // Others may have waited for it alone.
   for (auto& [other, q] : queues_)
     if (!q.items.empty()) {
@@ -57,6 +58,7 @@ void OutputMerger::output(int rank, int64_t cell, Stream stream, std::string byt
     if (last.begin > last.bytes.size() / 2) last.bytes.erase(0, std::exchange(last.begin, 0));
     last.bytes += bytes;
   } else {
+    ++held_;
     items.push_back(
         {.cell = cell, .stream = stream, .bytes = std::move(bytes), .data = nullptr, .label = {}, .since = now});
   }
@@ -64,6 +66,7 @@ void OutputMerger::output(int rank, int64_t cell, Stream stream, std::string byt
 }
 
 void OutputMerger::value(int rank, protocol::Value value, Clock::time_point now) {
+  ++held_;
   queue(rank).items.push_back({.kind = Item::Kind::value,
                                .cell = value.cell,
                                .stream = {},
@@ -76,6 +79,7 @@ void OutputMerger::value(int rank, protocol::Value value, Clock::time_point now)
 }
 
 void OutputMerger::mark(int rank, int64_t cell, std::string name, Clock::time_point now) {
+  ++held_;
   queue(rank).items.push_back({.kind = Item::Kind::mark,
                                .cell = cell,
                                .stream = {},
@@ -94,8 +98,23 @@ std::vector<int> OutputMerger::in_step_with(int rank) const {
   return result;
 }
 
+/// Whether a rank that is in step with `rank` is expected to write and has not. The one that was late before mostly still
+/// is: of many ranks, each but the last then asks for one other.
+bool OutputMerger::waits_for_another(int rank) {
+  const auto progress = queues_.at(rank).progress();
+  const auto is_late = [&](const auto& each) {
+    return each.first != rank && each.second.expected && each.second.items.empty() &&
+           each.second.progress() == progress;
+  };
+  if (const auto known = queues_.find(late_); known != queues_.end() && is_late(*known)) return true;
+  const auto found = std::find_if(queues_.rbegin(), queues_.rend(), is_late);
+  if (found == queues_.rend()) return false;
+  late_ = found->first;
+  return true;
+}
+
 void OutputMerger::advance(int rank, Clock::time_point now) {
-  while (!queues_.at(rank).items.empty()) {
+  while (!queues_.at(rank).items.empty() && !waits_for_another(rank)) {
     const auto ranks = in_step_with(rank);
     if (ranks.size() == 1 && queues_.at(rank).expected) {
       emit_front(ranks, queues_.at(rank).items.front().rest().size());
@@ -120,7 +139,7 @@ bool OutputMerger::merge_common(const std::vector<int>& ranks) {
   if (first.items.empty()) return false;
   const Item& head = first.items.front();
   size_t length = head.rest().size();
-  bool complete = true;                        // nothing can be added to any of the fronts
+  bool complete = true;  // nothing can be added to any of the fronts
   for (int rank : ranks) {
     const Queue& q = queues_.at(rank);
     if (q.items.empty() || !q.items.front().same_kind(head)) return false;
@@ -143,6 +162,7 @@ bool OutputMerger::merge_common(const std::vector<int>& ranks) {
 
 std::optional<OutputMerger::Clock::time_point> OutputMerger::deadline() const {
   std::optional<Clock::time_point> first;
+  if (held_ == 0) return first;
   for (const auto& [rank, q] : queues_)
     if (!q.items.empty() && (!first || q.items.front().since + fold_time_ < *first))
       first = q.items.front().since + fold_time_;
@@ -246,15 +266,17 @@ void OutputMerger::emit_front(const std::vector<int>& ranks, size_t length) {
       q.items.front().begin += length;
     }
     q.lines += lines;
-    if (kind != Item::Kind::output || q.items.front().rest().empty()) q.items.pop_front();
+    if (kind != Item::Kind::output || q.items.front().rest().empty()) {
+      q.items.pop_front();
+      --held_;
+    }
   }
   if (kind == Item::Kind::mark) {
     if (marked_) marked_(RankSet(ranks), cell, mark);
     return;
   }
   emit_(std::move(event));
-  if (kind == Item::Kind::output)
-    for (int rank : ranks) consumed_(rank, static_cast<int64_t>(length));
+  if (kind == Item::Kind::output) consumed_(RankSet(ranks), static_cast<int64_t>(length));
 }
 
 /// Returns `value` of `ranks` with its number and its label.

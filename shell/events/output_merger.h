@@ -31,9 +31,9 @@ class OutputMerger {
   /// A difference between ranks of more than this many bytes is emitted before the fold time has passed.
   static constexpr size_t kLongDifference = 64 << 10;
 
-  /// `emit` gets OutputEvent and ValueEvent; `consumed` how many bytes of a rank's output have been emitted; `marked`
+  /// `emit` gets OutputEvent and ValueEvent; `consumed` how many bytes of each of these ranks' output have been emitted; `marked`
   /// the marks, when all that the ranks wrote before has been emitted.
-  OutputMerger(std::function<void(Event)> emit, std::function<void(int rank, int64_t bytes)> consumed,
+  OutputMerger(std::function<void(Event)> emit, std::function<void(const RankSet& ranks, int64_t bytes)> consumed,
                std::function<void(const RankSet& ranks, int64_t cell, const std::string& mark)> marked = nullptr,
                std::chrono::milliseconds fold_time = kDefaultFoldTime);
 
@@ -89,6 +89,7 @@ class OutputMerger {
 
   Queue& queue(int rank);
   std::vector<int> in_step_with(int rank) const;
+  bool waits_for_another(int rank);
   void advance(int rank, Clock::time_point now);
   bool merge_common(const std::vector<int>& ranks);
   void emit_expired(Clock::time_point limit, bool final);
@@ -100,11 +101,13 @@ class OutputMerger {
   ValueEvent value_at_front(const std::vector<int>& ranks) const;
 
   std::function<void(Event)> emit_;
-  std::function<void(int, int64_t)> consumed_;
+  std::function<void(const RankSet&, int64_t)> consumed_;
   std::function<void(const RankSet&, int64_t, const std::string&)> marked_;
   const std::chrono::milliseconds fold_time_;
   int64_t next_value_ = 0;  // above all numbers that values have got
   std::map<int, Queue> queues_;
+  size_t held_ = 0;  // items of all queues
+  int late_ = -1;  // the rank that others were found to wait for last
 };
 
 /// Makes events of errors of a cell's ranks: equal ones once; those that follow from others first, root causes last.

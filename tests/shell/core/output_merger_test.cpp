@@ -24,7 +24,9 @@ struct OutputMergerTest : testing::Test {
                           numbers.push_back(v->number);
                         }
                       },
-                      [this](int rank, int64_t n) { consumed[rank] += n; },
+                      [this](const RankSet& ranks, int64_t n) {
+                        for (const int rank : ranks) consumed[rank] += n;
+                      },
                       [this](const RankSet& ranks, int64_t, const std::string& mark) {
                         reported.push_back(ranks.str() + " mark " + mark);
                       }};
@@ -71,8 +73,8 @@ TEST_F(OutputMergerTest, WhatDiffersIsHeldAndComesInRankOrder) {
 
 TEST(OutputMerger, WhatDiffersIsHeldForTheFoldTime) {
   std::vector<RankSet> reported;
-  OutputMerger merger([&](Event event) { reported.push_back(std::get<OutputEvent>(event).ranks); }, [](int, int64_t) {},
-                      nullptr, milliseconds(5000));
+  OutputMerger merger([&](Event event) { reported.push_back(std::get<OutputEvent>(event).ranks); },
+                      [](const RankSet&, int64_t) {}, nullptr, milliseconds(5000));
   const auto at = [](int ms) { return OutputMerger::Clock::time_point(milliseconds(ms)); };
   merger.expect({0, 1});
   merger.output(0, 1, Stream::standard_output, "late\n", at(10));
