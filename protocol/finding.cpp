@@ -1,5 +1,6 @@
 #include "protocol/finding.h"
 
+#include <charconv>
 #include <iomanip>
 #include <ostream>
 #include <sstream>
@@ -83,7 +84,13 @@ void from_json(const nlohmann::json& json, FindingTensor& t) {
   if (!json.at("first").is_null()) json.at("first").get_to(t.first);
   if (json.contains("max_ulp")) json.at("max_ulp").get_to(t.max_ulp);
   if (!json.contains("norms") || json.at("norms").is_null()) return;
-  for (const auto& [rank, norm] : json.at("norms").items()) t.norms[std::stoi(rank)] = norm.get<double>();
+  for (const auto& [rank, norm] : json.at("norms").items()) {
+    int number = 0;
+    const auto [end, error] = std::from_chars(rank.data(), rank.data() + rank.size(), number);
+    if (error != std::errc() || end != rank.data() + rank.size())
+      throw nlohmann::json::type_error::create(302, "norms: type must be rank, but is '" + rank + "'", nullptr);
+    t.norms[number] = norm.get<double>();
+  }
 }
 
 LOCKSTEP_DECLARED_JSON(FindingOp, name, seq, shape, dtype, group)

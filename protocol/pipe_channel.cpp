@@ -5,6 +5,7 @@
 
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
+#include "protocol/read_json.h"
 
 namespace lockstep::protocol {
 namespace {
@@ -45,7 +46,7 @@ std::string wire_prefix(const PipeMessage& message) {
 }
 
 PipeMessage message_of(std::string_view header, std::vector<std::string> frames) {
-  PipeMessage message{nlohmann::json::parse(header, nullptr, false), std::move(frames)};
+  PipeMessage message{read_json(header), std::move(frames)};
   if (message.header.is_discarded()) throw ChannelError("a message with a damaged header arrived");
   return message;
 }

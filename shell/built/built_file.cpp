@@ -15,6 +15,7 @@
 #include "protocol/files.h"
 #include "protocol/installation.h"
 #include "protocol/json_fields.h"
+#include "protocol/read_json.h"
 
 namespace lockstep::shell {
 
@@ -213,7 +214,7 @@ BuiltFile parse_built_file(std::string_view bytes, const std::string& path) {
     at += size;
   }
   try {
-    return read_description(nlohmann::json::parse(rest.substr(count * 8, description)), std::move(blobs));
+    return read_description(protocol::read_json(rest.substr(count * 8, description)), std::move(blobs));
   } catch (const nlohmann::json::exception& error) {
     refuse(path, std::string("its description is damaged (") + error.what() + ")", again);
   } catch (const ChannelError& error) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "protocol/descriptor.h"
+#include "protocol/read_json.h"
 #include "protocol/runtime_folder.h"
 
 namespace lockstep::shell {
@@ -68,7 +69,7 @@ class Request {
   }
 
   void read_answer() {
-    json body = json::parse(in_, nullptr, /*allow_exceptions=*/false);
+    json body = protocol::read_json(in_);
     if (!body.is_object() || !body.contains("ok")) return fail("its answer is no JSON object");
     if (body["ok"] != true) {
       const json error = body.value("error", json("it can't answer"));

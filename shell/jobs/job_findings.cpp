@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
+#include "protocol/read_json.h"
 #include "shell/events/event.h"
 #include "shell/events/finding_text.h"
 #include "shell/text/text_output.h"
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 bool is_fault_of_inspector(const std::string& line) {
-  const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const json event = protocol::read_json(line);
   // The program may add lines of its own.
   const auto is = [&](const char* name, const char* value) {
     const auto found = event.find(name);

@@ -17,6 +17,7 @@
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
+#include "protocol/read_json.h"
 #include "protocol/runtime_folder.h"
 #include "shell/processes/random_key.h"
 
@@ -35,7 +36,7 @@ bool runs(int64_t pid, uint64_t start_time) {
 json read_object(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(fs::symlink_status(path, error))) return nullptr;
-  return json::parse(protocol::read_file(path, kLargestFile).value_or(""), nullptr, /*allow_exceptions=*/false);
+  return protocol::read_json(protocol::read_file(path, kLargestFile).value_or(""));
 }
 
 /// Returns the number in "rank-3.json".

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "protocol/checksum.h"
+#include "protocol/read_json.h"
 
 namespace lockstep::shell {
 namespace {
@@ -29,7 +30,7 @@ std::optional<nlohmann::json> read_record(std::string_view line) {
   if (line.size() < kDigits + kAfter.size() || line.substr(kDigits, kAfter.size()) != kAfter) return std::nullopt;
   const std::string_view digits = line.substr(0, kDigits), rest = line.substr(kDigits + kAfter.size());
   if (digits != digits_of(rest)) return std::nullopt;
-  nlohmann::json record = nlohmann::json::parse("{" + std::string(rest), nullptr, /*allow_exceptions=*/false);
+  nlohmann::json record = protocol::read_json("{" + std::string(rest));
   if (!record.is_object() || !record.contains("n") || !record["n"].is_number_unsigned() || !record.contains("event") ||
       !record["event"].is_string())
     return std::nullopt;

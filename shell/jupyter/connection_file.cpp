@@ -10,6 +10,7 @@
 
 #include "protocol/error.h"
 #include "protocol/files.h"
+#include "protocol/read_json.h"
 #include "shell/processes/random_key.h"
 
 namespace lockstep::shell::jupyter {
@@ -47,7 +48,7 @@ std::string ConnectionFile::endpoint(int port) const {
 ConnectionFile read_connection_file(const std::string& path) {
   const auto text = protocol::read_file(path);
   if (!text) throw UsageError(fmt::format("cannot read the connection file {}: {}", path, std::strerror(errno)));
-  const json file = json::parse(*text, nullptr, false);
+  const json file = protocol::read_json(*text);
   if (!file.is_object()) throw UsageError(fmt::format("connection file {} is no JSON object", path));
   ConnectionFile result;
   result.transport = text_field(file, "transport", path, "tcp");

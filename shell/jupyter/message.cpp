@@ -12,6 +12,7 @@
 #include <cstdlib>
 
 #include "protocol/error.h"
+#include "protocol/read_json.h"
 #include "shell/processes/random_key.h"
 
 namespace lockstep::shell::jupyter {
@@ -86,7 +87,7 @@ Message MessageCodec::decode(const std::vector<std::string>& frames) {
   if (seen_.size() >= kMostSeen) seen_.clear();
   if (!seen_.insert(signature).second) throw ChannelError("a message that came before");
   const auto part = [&](size_t k, const char* name) {
-    json value = json::parse(frames[at + k], nullptr, false);
+    json value = protocol::read_json(frames[at + k]);
     if (!value.is_object()) throw ChannelError(fmt::format("a message whose {} is no JSON object", name));
     return value;
   };

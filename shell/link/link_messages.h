@@ -24,6 +24,7 @@
 #include <zmq.hpp>
 
 #include "protocol/json_fields.h"
+#include "protocol/read_json.h"
 
 namespace lockstep::shell {
 
@@ -64,7 +65,7 @@ zmq::message_t json_body(const nlohmann::json& json);
 /// What its body says; nothing where that is not JSON of such a struct.
 template <typename Struct>
 std::optional<Struct> body_of(const LinkMessage& message) {
-  const auto json = nlohmann::json::parse(message.body.to_string_view(), nullptr, false);
+  const auto json = protocol::read_json(message.body.to_string_view());
   try {
     if (json.is_object()) return json.get<Struct>();
   } catch (const nlohmann::json::exception&) {  // no such struct

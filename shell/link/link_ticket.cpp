@@ -14,6 +14,7 @@
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
+#include "protocol/read_json.h"
 #include "protocol/user_folders.h"
 
 namespace lockstep::shell {
@@ -68,7 +69,7 @@ LinkTicket read_ticket(const std::string& path) {
   }
   std::string text(kLargestTicket, '\0');
   text.resize(static_cast<size_t>(std::max<ssize_t>(0, read_all(file.get(), text.data(), text.size()))));
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = protocol::read_json(text);
   LinkTicket ticket;
   try {
     ticket = json.get<LinkTicket>();

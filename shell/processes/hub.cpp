@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "protocol/read_json.h"
 #include "shell/processes/random_key.h"
 #include "shell/processes/zmq_calls.h"
 
@@ -104,8 +105,8 @@ std::optional<FromWorker> Hub::receive() {
   if (sender == ranks_.end()) return result;
   const int rank = result.rank = sender->second;
   if (parts.size() < 2) throw BadMessage(rank, "an empty message");
-  const auto header = nlohmann::json::parse(parts[1].to_string_view(), nullptr, false);
-  if (header.is_discarded()) throw BadMessage(rank, "a message that is not JSON");
+  const auto header = protocol::read_json(parts[1].to_string_view());
+  if (header.is_discarded()) throw BadMessage(rank, "a message that is not JSON, or nested too deeply");
   try {
     result.message = protocol::decode_worker_message(header);
   } catch (const ChannelError& error) {

@@ -13,6 +13,7 @@
 
 #include "protocol/error.h"
 #include "protocol/files.h"
+#include "protocol/read_json.h"
 #include "shell/jupyter/ran_cell.h"
 #include "shell/text/text.h"
 
@@ -37,7 +38,9 @@ Json lines_json(const std::string& text) {
 }
 
 nlohmann::ordered_json read_notebook(const std::string& path) {
-  auto notebook = nlohmann::ordered_json::parse(protocol::read_file(path).value_or(""), nullptr, false);
+  const std::string text = protocol::read_file(path).value_or("");
+  if (protocol::is_nested_too_deeply(text)) throw UsageError("--write: " + path + " is nested too deeply");
+  auto notebook = nlohmann::ordered_json::parse(text, nullptr, false);
   if (!notebook.is_object() || !notebook.contains("cells") || !notebook["cells"].is_array())
     throw UsageError("--write: " + path + " is no notebook; it stores outputs of one .ipynb file");
   return notebook;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
+#include "protocol/read_json.h"
 #include "shell/scripts/script.h"
 
 namespace lockstep::shell {
@@ -11,6 +12,8 @@ namespace {
 using nlohmann::json;
 
 json parse_json(std::string_view text, const std::string& name) {
+  if (protocol::is_nested_too_deeply(text))
+    throw UsageError(name + ": the notebook is nested too deeply: restore it from a copy");
   try {
     return json::parse(text);
   } catch (const json::parse_error& error) {
@@ -84,7 +87,7 @@ std::string source_of(const json& cell, const std::string& where) {
 }  // namespace
 
 Language language_of_notebook(std::string_view text) {
-  return kernel_of(json::parse(text, nullptr, /*allow_exceptions=*/false)).is_python ? Language::python : Language::cpp;
+  return kernel_of(protocol::read_json(text)).is_python ? Language::python : Language::cpp;
 }
 
 std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string& name, Language language) {

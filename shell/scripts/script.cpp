@@ -12,6 +12,7 @@
 
 #include "protocol/error.h"
 #include "protocol/files.h"
+#include "protocol/read_json.h"
 #include "shell/scripts/cpp_lexer.h"
 #include "shell/text/suggest.h"
 #include "shell/text/text.h"
@@ -69,7 +70,7 @@ struct Marker {
 };
 
 void read_pair(std::string_view key, std::string_view value, const std::string& where, Marker& marker) {
-  const nlohmann::json json = nlohmann::json::parse(value, nullptr, false);
+  const nlohmann::json json = protocol::read_json(value);
   if (key == "tags") {
     const std::string fix = "; write tags as a list of words in quotes, such as tags=[\"raises-exception\"]";
     if (json.is_discarded()) throw UsageError(where + ": tags=" + std::string(value) + " is not a list" + fix);
@@ -322,7 +323,7 @@ std::string format_script(const std::vector<ScriptCell>& cells, Language languag
     for (const Tag& tag : cell.tags) tags.push_back(tag.value.empty() ? tag.name : tag.name + "=" + tag.value);
     if (!tags.empty()) text += " tags=" + tags.dump();
     for (const auto& [key, value] : cell.metadata) {
-      const nlohmann::json json = nlohmann::json::parse(value, nullptr, false);
+      const nlohmann::json json = protocol::read_json(value);
       text += " " + key + "=" + (json.is_discarded() ? nlohmann::json(value).dump() : value);
     }
     text += "\n";

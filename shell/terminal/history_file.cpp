@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "protocol/descriptor.h"
+#include "protocol/read_json.h"
 #include "protocol/user_folders.h"
 
 namespace lockstep::shell {
@@ -64,7 +65,7 @@ std::vector<std::string> HistoryFile::load(size_t most) const {
   std::istringstream stream(file.text());
   size_t lines = 0;
   for (std::string line; std::getline(stream, line); ++lines) {
-    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    const nlohmann::json json = protocol::read_json(line);
     if (json.is_string()) cells.push_back(json.get<std::string>());
   }
   if (cells.size() > most) cells.erase(cells.begin(), cells.end() - static_cast<ptrdiff_t>(most));

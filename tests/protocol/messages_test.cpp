@@ -177,6 +177,11 @@ TEST(Messages, UnknownKindsVersionsAndDamagedFieldsAreRefused) {
   auto damaged = encode(HubMessage(protocol::Run{}));
   damaged["cell"] = "seven";
   EXPECT_THROW(decode_hub_message(damaged), ChannelError);
+  Finding finding;
+  finding.tensors.emplace_back().norms[1] = 0.5;
+  auto of_no_rank = encode(WorkerMessage(FindingMessage{finding}));
+  of_no_rank["finding"]["tensors"][0]["norms"] = {{"one", 0.5}};
+  EXPECT_THROW(decode_worker_message(of_no_rank), ChannelError);
   EXPECT_THROW(decode_request(nlohmann::json::array()), ChannelError);
   EXPECT_THROW(decode_response(nlohmann::json{{"kind", 3}}), ChannelError);
 }

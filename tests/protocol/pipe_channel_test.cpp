@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "protocol/error.h"
+#include "protocol/read_json.h"
 
 namespace lockstep::protocol {
 namespace {
@@ -83,6 +84,26 @@ TEST(MessageAssembler, NoiseIsRefused) {
   MessageAssembler assembler;
   assembler.append("this is no message");
   EXPECT_THROW((void)assembler.next(), ChannelError);
+}
+
+// nlohmann::json copies by recursion, so who passes such a header on would be ended by it.
+TEST(MessageAssembler, AHeaderThatIsNestedTooDeeplyIsRefused) {
+  const auto bytes = [](size_t depth) {
+    const std::string list = std::string(depth, '[') + std::string(depth, ']');
+    const std::string header = R"({"text": "[[{\"[", "list": )" + list + "}";
+    std::string wire = wire_bytes({nlohmann::json(), {}});
+    const auto size = static_cast<uint64_t>(header.size());
+    wire.replace(sizeof(uint32_t), sizeof size, reinterpret_cast<const char*>(&size), sizeof size);
+    return wire.substr(0, sizeof(uint32_t) + sizeof size) + header;
+  };
+  MessageAssembler assembler;
+  assembler.append(bytes(kDeepestJson - 1));
+  EXPECT_TRUE(assembler.next());
+  for (const size_t depth : {kDeepestJson, size_t{1'000'000}}) {
+    MessageAssembler of_deeper;
+    of_deeper.append(bytes(depth));
+    EXPECT_THROW((void)of_deeper.next(), ChannelError) << depth;
+  }
 }
 
 TEST(PipeChannel, SendingToAClosedEndThrowsRatherThanKills) {
