@@ -1,6 +1,6 @@
 """What `import torch` calls in every process (the entry point group "torch.backends"): in a rank of a job that
 `lockstep run -- …` watches, it starts the agent through which that asks what the rank is doing; in torchrun it has the
-failures reported. Elsewhere it does nothing.
+failures reported. In a run that `lockstep compare` has started, it starts the recorder. Elsewhere it does nothing.
 
 A package of its own, without imports: `import torch` fails if an entry point raises, also while it is loaded.
 """
@@ -43,18 +43,23 @@ def _complain(problem: object) -> None:
         pass  # without a standard error there is nobody to say it to
 
 
+def _find_package() -> None:
+    try:
+        import lockstep  # noqa: F401
+    except ModuleNotFoundError as error:
+        # `lockstep run` names the package that lies beside it; one that is installed comes first.
+        beside = os.environ.get("LOCKSTEP_PACKAGE")
+        if error.name != "lockstep" or not beside:
+            raise
+        sys.path.append(beside)
+
+
 def _watch(rank: int | None = None, world_size: int | None = None) -> None:
     """Starts the agent. `rank`: where the program says it, and not its launcher. Never raises."""
     try:
-        try:
-            from lockstep.agent import _agent
-        except ModuleNotFoundError as error:
-            # `lockstep run` names the package that lies beside it; one that is installed comes first.
-            beside = os.environ.get("LOCKSTEP_PACKAGE")
-            if error.name != "lockstep" or not beside:
-                raise
-            sys.path.append(beside)
-            from lockstep.agent import _agent
+        _find_package()
+        from lockstep.agent import _agent
+
         problem = _agent.start(only_with_launcher=True, rank=rank, world_size=world_size)
         if not problem:
             from lockstep.core import _backend
@@ -141,8 +146,22 @@ def _report_failures() -> None:
     errors.ChildFailedError.__init__ = __init__  # type: ignore[method-assign]
 
 
+def _record(folder: str) -> None:
+    """Never raises: the command says that there is no recording."""
+    try:
+        _find_package()
+        from lockstep.compare import _recorder
+
+        _recorder.start(folder)
+    except Exception as error:
+        print(f"lockstep compare: this process is not recorded: {error}", file=sys.stderr)
+
+
 def start() -> None:
     """Never raises."""
+    folder = os.environ.get("LOCKSTEP_COMPARE")
+    if folder and not _is_launcher():
+        _record(folder)
     if not os.environ.get("LOCKSTEP_JOB"):
         return
     try:

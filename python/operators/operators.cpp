@@ -17,6 +17,7 @@
 #include "python/operators/attach.h"
 #include "python/operators/call.h"
 #include "python/operators/call_sites.h"
+#include "python/operators/compare.h"
 #include "python/operators/findings.h"
 #include "python/operators/inspect_with.h"
 #include "python/operators/invitations.h"
@@ -364,6 +365,14 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("take_hooks_back", take_hooks_back);
   LOCKSTEP_OPERATOR("take_findings", take);
   LOCKSTEP_OPERATOR("draw", draw_findings);
+  LOCKSTEP_OPERATOR("open_recording", open_recording);
+  LOCKSTEP_OPERATOR("name_recorded", name_recorded);
+  LOCKSTEP_OPERATOR("note_recorded", note_recorded);
+  LOCKSTEP_OPERATOR("end_recorded_step", end_recorded_step);
+  LOCKSTEP_OPERATOR("close_recording", close_recording);
+  // These are called for every output of a module, hence without JSON.
+  m.def("record_piece(Tensor tensor, int[] place, int[] shape, int[] offset) -> ()", record_piece);
+  m.def("record_samples(Tensor[] inputs, int step, int micro_batch) -> int", record_samples);
 }
 
 }  // namespace lockstep::python

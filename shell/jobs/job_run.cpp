@@ -16,13 +16,13 @@
 #include "inspectors/findings/about.h"
 #include "inspectors/remains/judge.h"
 #include "protocol/error.h"
-#include "protocol/installation.h"
 #include "protocol/runtime_folder.h"
 #include "shell/events/exit_code.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_logs.h"
 #include "shell/jobs/job_picture.h"
 #include "shell/jobs/job_signals.h"
+#include "shell/jobs/package_environment.h"
 #include "shell/jobs/stall.h"
 #include "shell/text/text_output.h"
 
@@ -37,17 +37,6 @@ constexpr std::chrono::milliseconds kStatusLimit = 2s, kPictureLimit = 20s, kEar
                                     kLastWordsLimit = 500ms;
 constexpr std::chrono::milliseconds kLastEndsLimit = 3s, kReportLimit = 1s;
 constexpr double kUnprovenNote = 60;  // seconds without progress after which a job without a limit is looked at
-
-/// Adds the package that lies beside this program: in a build folder. An installed wheel comes before it.
-void add_package(std::map<std::string, std::string>& environment) {
-  const fs::path folder = protocol::programs_prefix() / "python";
-  std::error_code error;
-  if (!fs::exists(folder / "autoload", error)) return;
-  const char* before = std::getenv("PYTHONPATH");
-  environment["PYTHONPATH"] =
-      (before && *before ? std::string(before) + ":" : std::string()) + (folder / "autoload").string();
-  environment["LOCKSTEP_PACKAGE"] = folder.string();
-}
 
 /// Daemons of Ray, which have not got these variables, start actors and tasks: the driver tells Ray of them. One that
 /// `ray job submit` has started has a configuration already.

@@ -1,0 +1,30 @@
+// Why a value is not the reference's, where its pattern has one cause.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inspectors/compare/values.h"
+
+namespace lockstep::inspect::compare {
+
+/// The first value that differs.
+struct Wrong {
+  const PieceKey& key;
+  const std::vector<JudgedValue>& values;  // of all ranks
+  std::vector<const JudgedValue*> differing;
+  const ReferenceValue& reference;
+  const Layout& layout;
+  double tolerance = 0;
+  std::string type;  // of the module
+};
+
+struct Cause {
+  std::optional<double> factor;  // by which all differing values are the reference's
+  std::string words;  // a sentence without a full stop; empty: no single cause shows this pattern
+  bool is_meant = false;  // the layouts train differently by definition
+};
+
+Cause cause_of(const Wrong& wrong);
+
+}  // namespace lockstep::inspect::compare

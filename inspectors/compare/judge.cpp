@@ -1,0 +1,224 @@
+#include "inspectors/compare/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "inspectors/compare/causes.h"
+#include "inspectors/compare/data.h"
+#include "inspectors/compare/words.h"
+#include "protocol/error.h"
+
+namespace lockstep::inspect::compare {
+namespace {
+
+std::vector<Pieces> pieces_of(const std::vector<Run>& runs) { return {runs.begin(), runs.end()}; }
+
+void check_steps(const Run& reference, const Run& candidate) {
+  for (const Run* each : {&reference, &candidate})
+    for (const Recording& rank : each->ranks)
+      if (rank.steps == 0)
+        throw Error(fmt::format("{} has no whole step: {}", rank.path,
+                                rank.is_complete ? "no optimizer has made a step" : "the process has ended before"));
+}
+
+/// Judges value by value in the order of the reference.
+class Judge {
+ public:
+  Judge(const Run& reference, const std::vector<Run>& perturbed, const Run& candidate, const JudgeOptions& options)
+      : recording_(reference.ranks.front()),
+        candidate_run_(candidate),
+        reference_run_(reference),
+        reference_(reference),
+        candidate_(candidate),
+        tolerances_(tolerances(reference_, pieces_of(perturbed), options.factor, options.rtol.value_or(0))) {
+    result_.steps = std::min(reference.steps(), candidate.steps());
+  }
+
+  Comparison run() {
+    for (uint32_t step = 0; step < static_cast<uint32_t>(result_.steps); ++step) judge_step(step);
+    add_notes(reference_run_, candidate_run_, result_);
+    return std::move(result_);
+  }
+
+ private:
+  void judge_step(uint32_t step) {
+    const Layout layout = layout_of(candidate_run_, step), of_reference = layout_of(reference_run_, step);
+    Rows rows;
+    std::optional<Finding> data = compare_data(of_reference, layout, step, rows);
+    CandidateStep candidate{.layout = layout, .rows = rows};
+    candidate.scale = 1.0 / layout.data_parallel();
+    for (const PieceKey& key : reference_.order()) {
+      if (key.step != step) continue;
+      if (data && key.kind != PieceKind::initial) {  // other data, and so other values everywhere
+        if (!has_fault_) add_fault(std::move(*data));
+        ++result_.differing;
+        return;
+      }
+      judge_key(key, of_reference, candidate);
+    }
+  }
+
+  ReferenceValue value_of(const PieceKey& key, const Layout& layout) const {
+    ReferenceValue value;
+    double squares = 0;
+    for (const RankPiece& each : reference_.of(key)) {
+      if (each.piece->flags & Piece::absent) continue;
+      if (each.piece->values_at == 0 && count_of(each.piece->box.size) > 0)
+        throw Error(recording_.path + " has sketches only: a reference is recorded with its values");
+      Whole whole{.element = each.piece->element, .shape = each.piece->box.shape};
+      if (count_of(whole.shape) > 0) whole.bytes = recording_.values(*each.piece);
+      whole.samples = static_cast<int64_t>(layout.samples_of(0, each.piece->micro_batch));
+      squares += dot(each.piece->summary.sums, each.piece->summary.sums);
+      value.micro_batches.push_back(std::move(whole));
+    }
+    value.norm = std::sqrt(squares);
+    return value;
+  }
+
+  void judge_key(const PieceKey& key, const Layout& of_reference, CandidateStep& step) {
+    const double tolerance = tolerances_.at(key);
+    const std::vector<RankPiece>& pieces = candidate_.of(key);
+    const ReferenceValue reference = value_of(key, of_reference);
+    RankSet absent;
+    for (const RankPiece& each : pieces)
+      if (each.piece->flags & Piece::absent) absent.insert(each.rank);
+    if (reference.micro_batches.empty()) {  // a parameter without a gradient
+      if (absent.size() < pieces.size()) count_difference([&] { return finding_of_extra(key, absent, pieces); });
+      return;
+    }
+    if (!absent.empty()) {
+      count_difference([&] { return finding_of_absent(key, absent); });
+      return;
+    }
+    if (pieces.empty()) {
+      add_value(result_.not_recorded, key);
+      return;
+    }
+    if (!(tolerance < kSaysNothing)) {
+      add_value(result_.says_nothing, key);
+      return;
+    }
+    std::vector<JudgedValue> values = judged_values(key, pieces, reference, step);
+    if (key.kind == PieceKind::loss && is_sum_of_ranks(values, tolerance, step)) {
+      step.scale = 1;
+      values = judged_values(key, pieces, reference, step);
+    }
+    std::vector<const JudgedValue*> differing;
+    for (const JudgedValue& each : values) {
+      ++result_.compared;
+      if (each.fits && each.error <= tolerance) {
+        if (tolerance > 0) result_.largest = std::max(result_.largest, each.error / tolerance);
+        continue;
+      }
+      differing.push_back(&each);
+    }
+    if (differing.empty()) return;
+    result_.differing += differing.size();
+    if (has_fault_) return;
+    const Wrong wrong{key,         values,    std::move(differing),        reference,
+                      step.layout, tolerance, reference_.type_of(key.name)};
+    add_fault(finding_of(wrong, cause_of(wrong)));
+  }
+
+  /// Whether the losses of ranks add up to that of the batch, where others are the means of a rank's samples.
+  static bool is_sum_of_ranks(const std::vector<JudgedValue>& values, double tolerance, const CandidateStep& step) {
+    if (step.layout.data_parallel() < 2) return false;
+    return std::ranges::all_of(values, [&](const JudgedValue& each) {
+      const double size = norm(each.part.sums);
+      const double as_sum = norm(difference(each.summary.sums, 1 / step.scale, each.part.sums));
+      return each.fits && each.error > tolerance && as_sum <= tolerance * size;
+    });
+  }
+
+  template <typename Make>
+  void count_difference(const Make& make) {
+    ++result_.compared;
+    ++result_.differing;
+    if (!has_fault_) add_fault(make());
+  }
+
+  void add_fault(Finding finding) {
+    has_fault_ = true;
+    result_.findings.push_back(std::move(finding));
+  }
+
+  const Recording& recording_;
+  const Run &candidate_run_, &reference_run_;
+  const Pieces reference_, candidate_;
+  const std::map<PieceKey, double> tolerances_;
+  Comparison result_;
+  bool has_fault_ = false;
+};
+
+}  // namespace
+
+Comparison judge(const Run& reference, const std::vector<Run>& perturbed, const Run& candidate,
+                 const JudgeOptions& options) {
+  if (reference.ranks.size() != 1)
+    throw Error(fmt::format("the reference has {} ranks: it is the training of one process, on the whole batch",
+                            reference.ranks.size()));
+  if (!reference.ranks.front().about.has_values)
+    throw Error(reference.ranks.front().path + " has sketches only: a reference is recorded with its values");
+  check_steps(reference, candidate);
+  for (const Run& each : perturbed)
+    if (each.ranks.size() != 1 || each.steps() < std::min(reference.steps(), candidate.steps()))
+      throw Error(each.ranks.front().path + ": a perturbed run has fewer steps than the reference");
+  return Judge(reference, perturbed, candidate, options).run();
+}
+
+Comparison judge_same_layout(const Run& reference, const std::vector<Run>& perturbed, const Run& candidate,
+                             const JudgeOptions& options) {
+  if (reference.ranks.size() != candidate.ranks.size())
+    throw Error(
+        fmt::format("the runs have {} and {} ranks: without the values of a reference of one process, only runs of "
+                    "one layout can be compared",
+                    reference.ranks.size(), candidate.ranks.size()));
+  check_steps(reference, candidate);
+  Comparison result;
+  result.steps = std::min(reference.steps(), candidate.steps());
+  const Pieces of_reference(reference), of_candidate(candidate);
+  const auto allowed = tolerances(of_reference, pieces_of(perturbed), options.factor, options.rtol.value_or(0));
+  bool has_fault = false;
+  std::set<uint32_t> other_data;
+  for (const PieceKey& key : of_reference.order()) {
+    if (key.step >= result.steps) continue;
+    if (key.kind != PieceKind::initial && !has_fault && other_data.insert(key.step).second) {
+      if (auto data = compare_same_data(layout_of(reference, key.step), layout_of(candidate, key.step), key.step)) {
+        has_fault = true;
+        ++result.differing;
+        result.findings.push_back(std::move(*data));
+      }
+    }
+    const std::vector<RankPiece>& others = of_candidate.of(key);
+    if (others.empty()) {
+      add_value(result.not_recorded, key);
+      continue;
+    }
+    RankSet ranks;
+    double largest = 0;
+    for (const RankPiece& each : of_reference.of(key)) {
+      const auto same = std::ranges::find_if(others, [&](const RankPiece& other) {
+        return other.rank == each.rank && other.piece->micro_batch == each.piece->micro_batch;
+      });
+      ++result.compared;
+      const double error = same == others.end() ? INFINITY : error_between(*each.piece, *same->piece);
+      if (error <= allowed.at(key)) {
+        if (allowed.at(key) > 0) result.largest = std::max(result.largest, error / allowed.at(key));
+        continue;
+      }
+      ++result.differing;
+      largest = std::max(largest, error);
+      ranks.insert(each.rank);
+    }
+    if (ranks.empty() || has_fault) continue;
+    has_fault = true;
+    result.findings.push_back(finding_of_pair(key, *others.front().piece, ranks, largest, allowed.at(key)));
+  }
+  add_notes(reference, candidate, result);
+  return result;
+}
+
+}  // namespace lockstep::inspect::compare

@@ -1,0 +1,40 @@
+// Whether a run is the same training as the reference, and if not, the first value that is not the reference's, in the
+// order of execution. After the first difference most values differ, so that one is what is reported.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inspectors/compare/runs.h"
+#include "inspectors/compare/tolerance.h"
+#include "protocol/finding.h"
+
+namespace lockstep::inspect::compare {
+
+struct JudgeOptions {
+  double factor = kRoundingFactor;
+  /// Relative: what may differ where the reference has no perturbed runs.
+  std::optional<double> rtol;
+};
+
+/// What was found, in numbers; the findings say the same in words.
+struct Comparison {
+  int64_t steps = 0;  // that were compared
+  size_t compared = 0;  // pieces
+  size_t differing = 0;
+  double largest = 0;  // of differences in units of the tolerance, of pieces that are the same
+  std::vector<std::string> says_nothing, not_recorded;  // values that were not compared, by name
+  std::vector<Finding> findings;  // one fault at most; notes; or one that says that all is the same
+};
+
+/// Compares a candidate of any layout with a reference of one process that has values. Throws Error for runs that can't be
+/// compared: other kinds of runs, no step that both have ended, no values.
+Comparison judge(const Run& reference, const std::vector<Run>& perturbed, const Run& candidate,
+                 const JudgeOptions& options = {});
+
+/// Compares two runs of one layout, piece by piece. Throws Error where they are of different numbers of ranks.
+Comparison judge_same_layout(const Run& reference, const std::vector<Run>& perturbed, const Run& candidate,
+                             const JudgeOptions& options = {});
+
+}  // namespace lockstep::inspect::compare

@@ -1,0 +1,72 @@
+// The recordings of all ranks of one run, and what of them belongs together.
+#pragma once
+#include <compare>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "inspectors/compare/recording.h"
+#include "protocol/rank_set.h"
+
+namespace lockstep::inspect::compare {
+
+struct Run {
+  std::vector<Recording> ranks;  // by rank
+  int64_t steps() const;  // that every rank has recorded to their end
+};
+
+/// Reads the recordings rank-0.rec, rank-1.rec, … of a folder. Throws Error where there is none, where a rank's is missing, or
+/// for what read_recording() throws.
+Run read_run(const std::string& folder);
+
+/// What pieces of several ranks and micro-batches are pieces of. The names are those of the model.
+struct PieceKey {
+  uint32_t step = 0;
+  PieceKind kind = PieceKind::initial;
+  std::string name;
+  uint32_t call = 0;
+  auto operator<=>(const PieceKey&) const = default;
+};
+
+struct RankPiece {
+  int rank = 0;
+  const Piece* piece = nullptr;
+};
+
+/// The pieces of a run. Refers to it.
+class Pieces {
+ public:
+  explicit Pieces(const Run& run);
+  /// In the order in which rank 0 has computed them first.
+  const std::vector<PieceKey>& order() const { return order_; }
+  /// Empty where the run has none.
+  const std::vector<RankPiece>& of(const PieceKey& key) const;
+  /// Returns the type of the module of this name; empty: none is known.
+  const std::string& type_of(const std::string& name) const;
+
+ private:
+  std::map<PieceKey, std::vector<RankPiece>> pieces_;
+  std::map<std::string, std::string> types_;
+  std::vector<PieceKey> order_;
+};
+
+/// How the ranks of a run share the samples of a step.
+struct Layout {
+  /// Ranks of one group have been given the same samples. In ascending order of their first ranks.
+  std::vector<RankSet> groups;
+  size_t micro_batches = 1;  // the most of a rank
+  /// By rank and micro-batch; none where the model is given no tensor.
+  std::map<std::pair<int, uint32_t>, const std::vector<uint64_t>*> batches;
+
+  int data_parallel() const { return static_cast<int>(groups.size()); }
+  const RankSet& group_of(int rank) const;
+  /// Returns the place of a rank in its group.
+  int place_of(int rank) const;
+  /// Returns the ranks that have this rank's place in their groups: those whose gradients are averaged.
+  RankSet across_groups(int rank) const;
+  size_t samples_of(int rank, uint32_t micro_batch) const;
+};
+
+Layout layout_of(const Run& run, uint32_t step);
+
+}  // namespace lockstep::inspect::compare

@@ -1,0 +1,64 @@
+"""Names of modules and parameters as the model without wrappers has them."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import torch
+
+# What wraps a module, by the name of its class, and where it has it.
+_WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "FullyShardedDataParallel":
+             "_fsdp_wrapped_module", "OptimizedModule": "_orig_mod", "CheckpointWrapper": "_checkpoint_wrapped_module"}
+
+
+def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    while (inner := getattr(module, _WRAPPERS.get(type(module).__name__, ""), None)) is not None:
+        module = inner
+    return module
+
+
+def type_of(module: torch.nn.Module) -> str:
+    """fully_shard makes "FSDPLinear" of "Linear"."""
+    name = type(module).__name__
+    return name[4:] if name.startswith("FSDP") and len(type(module).__mro__) > 2 and hasattr(module, "unshard") else name
+
+
+def modules_of(root: torch.nn.Module, prefix: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
+    """A module that the model has twice has its first name."""
+    seen: set[int] = set()
+
+    def walk(module: torch.nn.Module, name: str) -> Iterator[tuple[str, torch.nn.Module]]:
+        module = _unwrapped(module)
+        if id(module) in seen:
+            return
+        seen.add(id(module))
+        yield name, module
+        for key, child in module.named_children():
+            yield from walk(child, f"{name}.{key}" if name else key)
+
+    return walk(root, prefix)
+
+
+def parameters_of(modules: dict[str, torch.nn.Module]) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """Of what modules_of() has found. A parameter that is tied has its first name."""
+    seen: set[int] = set()
+    for name, module in modules.items():
+        for key, parameter in module.named_parameters(recurse=False):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield f"{name}.{key}" if name else key, parameter
+
+
+def tensors_of(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors in what a module returns or is given: "attention", "attention[0]", "attention[hidden]"."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+        return
+    if isinstance(value, dict):
+        pairs: Any = value.items()
+    elif isinstance(value, (list, tuple)):
+        pairs = enumerate(value)
+    else:
+        return
+    for key, each in pairs:
+        yield from tensors_of(each, f"{name}[{key}]")

@@ -1,0 +1,307 @@
+"""Records what a training program computes in its first steps, for `lockstep compare`: the samples, the outputs of modules,
+losses, gradients of outputs, gradients when the optimizer reads them, parameters before and after. The program is not
+changed: torch's hooks for all modules and optimizers see it.
+
+A step ends when a model is called after an optimizer has made its step. When enough steps have ended, the process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import multiprocessing.util
+import os
+import sys
+import weakref
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from lockstep.compare import _names, _places, _quiet
+from lockstep.core import _group, _library
+
+_INITIAL, _FORWARD, _LOSS, _BACKWARD, _GRADIENT, _PARAMETER = range(6)  # PieceKind (inspectors/compare/recording.h)
+_ROUNDED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class _Model:
+    """What the program calls by itself, in training: names are those of its parts."""
+
+    def __init__(self, root: torch.nn.Module, prefix: str) -> None:
+        self.root = root
+        self.modules = dict(_names.modules_of(root, prefix))
+
+
+class Recorder:
+    def __init__(self, folder: str) -> None:
+        with open(os.path.join(folder, "options.json"), encoding="utf-8") as file:
+            self._options: dict[str, Any] = json.load(file)
+        self._folder = folder
+        self._pid = os.getpid()  # of the rank: workers of its data loaders are copies of it
+        self._is_open = self._is_over = False
+        self._step = 0
+        self._micro_batch = -1  # of this step; it begins with each call of the first model
+        self._has_stepped = False
+        self._depth = 0  # of calls of modules
+        self._models: list[_Model] = []
+        self._known: set[int] = set()  # models, by their identities, which are wrappers or modules with a name
+        self._name_of_module: dict[int, str] = {}
+        self._name_of_parameter: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}  # of names in the file
+        self._calls: dict[tuple[int, str, int], int] = {}
+        self._unplaced: torch.nn.Module | None = None  # one whose output had no place yet
+        self._last: Any = None  # a reference to the output that was recorded last
+        self._notes: set[str] = set()
+        self._hook = _guarded(self, self._record_gradient_of_output)
+        self._generator: torch.Generator | None = None
+        if self._options["noise"]:
+            self._generator = torch.Generator().manual_seed(int(self._options["noise"]))
+
+    # ---- the file ------------------------------------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.add(text)
+            if self._is_open:
+                _library.call("note_recorded", text=text)
+
+    def _open(self) -> None:
+        rank, world_size = _group.rank(), _group.world_size()
+        if not _group.is_there() and "RANK" not in os.environ:
+            rank, world_size = 0, 1
+        _library.call("open_recording", path=os.path.join(self._folder, f"rank-{rank}.rec"), rank=rank,
+                      world_size=world_size, torch=str(torch.__version__), steps=int(self._options["steps"]),
+                      has_values=bool(self._options["has_values"]), noise=float(self._options["noise"]))
+        self._is_open = True
+        for each in self._notes:
+            _library.call("note_recorded", text=each)
+
+    def _number(self, name: str) -> int:
+        if name not in self._numbers:
+            base = name.partition("[")[0]
+            module = next((model.modules[base] for model in self._models if base in model.modules), None)
+            kind = "" if module is None else _names.type_of(module)
+            self._numbers[name] = int(_library.call("name_recorded", name=name, type=kind)["name"])
+        return self._numbers[name]
+
+    def _add(self, kind: int, name: str, tensor: torch.Tensor, micro_batch: int, call: int) -> None:
+        place = _places.local_and_place(tensor)
+        if place is None:
+            self.note(f"{name} can't be recorded: {tensor.placements}")  # type: ignore[attr-defined]
+            return
+        local, where = place
+        torch.ops.lockstep.record_piece(
+            local, [kind, self._number(name), self._step, micro_batch, call, where.flags, where.lead], where.shape,
+            where.offset)
+
+    def _next_call(self, kind: int, name: str) -> int:
+        key = (kind, name, self._micro_batch)
+        self._calls[key] = self._calls.get(key, -1) + 1
+        return self._calls[key]
+
+    # ---- what the program does -----------------------------------------------------------------------------------------
+
+    def is_recording(self) -> bool:
+        return self._is_open and not self._is_over and os.getpid() == self._pid
+
+    def begin_call(self, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
+        """Called before a module that no other module calls. Whether its parts are recorded."""
+        if self._is_over or os.getpid() != self._pid or not (module.training and torch.is_grad_enabled()):
+            return False
+        if self._is_in_backward():
+            return False
+        if not any(each.requires_grad for each in module.parameters()):
+            return False  # a loss
+        if self._has_stepped:
+            self._end_step()
+            if self._step >= int(self._options["steps"]):
+                self._end_process()
+        if not self._is_open:
+            self._open()
+        if id(module) not in self._known and id(module) not in self._name_of_module:
+            self._meet(module)
+        if not self._models or module is self._models[0].root:
+            self._micro_batch += 1
+            inputs = [_places.local_and_place(each) for _, each in _names.tensors_of([args, kwargs])]
+            torch.ops.lockstep.record_samples([each[0] for each in inputs if each is not None], self._step,
+                                              self._micro_batch)
+        return True
+
+    def _meet(self, root: torch.nn.Module) -> None:
+        model = _Model(root, f"model{len(self._models) + 1}" if self._models else "")
+        self._models.append(model)
+        self._known.add(id(root))
+        for name, module in model.modules.items():
+            self._name_of_module[id(module)] = name
+        if type(root).__name__ == "FullyShardedDataParallel":
+            self.note("parameters of FullyShardedDataParallel are flattened, and not compared (fully_shard's are)")
+        for name, parameter in _names.parameters_of(model.modules):
+            if self._step == 0:
+                self._add(_INITIAL, name, parameter, 0, 0)
+
+    def record_output(self, module: torch.nn.Module, _: Any, output: Any) -> Any:
+        name = self._name_of_module.get(id(module))
+        if name is None or not self.is_recording() or not torch.is_grad_enabled() or self._is_in_backward():
+            return None
+        if self._last is not None and self._last() is output and isinstance(output, torch.Tensor):
+            return None  # the output of its last part
+        if self._unplaced is None and any(_places.local_and_place(each) is None for _, each in _names.tensors_of(output)):
+            self._unplaced = module  # hooks of the module, which come later, may make a tensor of it that has a place
+            return None
+        if self._generator is not None and not any(True for _ in module.children()):
+            output = self._with_rounding(output)
+        for full_name, tensor in _names.tensors_of(output, name):
+            call = self._next_call(_FORWARD, full_name)
+            self._add(_FORWARD, full_name, tensor, self._micro_batch, call)
+            if tensor.requires_grad:
+                hook = functools.partial(self._hook, full_name, self._micro_batch, call, self._step)
+                tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+        if isinstance(output, torch.Tensor):
+            self._last = weakref.ref(output)
+        return output if self._generator is not None else None
+
+    def end_call(self, module: torch.nn.Module, output: Any) -> None:
+        if self._unplaced is module:
+            self.record_output(module, None, output)
+            self._unplaced = None
+
+    def _with_rounding(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if value.dtype not in _ROUNDED:
+                return value
+            return _quiet.Rounding.apply(value, self._generator)  # type: ignore[no-untyped-call]
+        if type(value) in (tuple, list):
+            return type(value)(self._with_rounding(each) for each in value)
+        return {key: self._with_rounding(each) for key, each in value.items()} if type(value) is dict else value
+
+    @staticmethod
+    def _is_in_backward() -> bool:
+        return torch._C._current_graph_task_id() != -1  # activations are computed once more there
+
+    def _record_gradient_of_output(self, name: str, micro_batch: int, call: int, step: int, gradient: torch.Tensor) -> None:
+        if self.is_recording() and step == self._step:
+            self._add(_BACKWARD, name, gradient, micro_batch, call)
+
+    def record_losses(self, losses: Any) -> None:
+        if not self.is_recording() or self._micro_batch < 0 or self._is_in_backward():
+            return
+        for each in [losses] if isinstance(losses, torch.Tensor) else losses:
+            if each.numel() == 1 and each.is_floating_point():
+                self._add(_LOSS, "loss", each.detach().reshape(()), self._micro_batch, self._next_call(_LOSS, "loss"))
+
+    def _parameters_of(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.Tensor]]:
+        # fully_shard gives a module other parameters when it gathers them.
+        self._name_of_parameter = {id(each): name for model in self._models
+                                   for name, each in _names.parameters_of(model.modules)}
+        parameters = [each for group in optimizer.param_groups for each in group["params"] if each.requires_grad]
+        known = [(self._name_of_parameter.get(id(each), ""), each) for each in parameters]
+        if not all(name for name, _ in known):
+            self.note("an optimizer has parameters of no model that was called, which are not compared")
+        return [each for each in known if each[0]]
+
+    def record_gradients(self, optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:
+        if not self.is_recording():
+            return
+        for name, parameter in self._parameters_of(optimizer):
+            if parameter.grad is not None:
+                self._add(_GRADIENT, name, parameter.grad, 0, 0)
+            else:
+                torch.ops.lockstep.record_piece(torch.empty(0), [_GRADIENT, self._number(name), self._step, 0, 0,
+                                                                 _places.ABSENT, 0], [], [])
+
+    def record_parameters(self, optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:
+        if not self.is_recording():
+            return
+        for name, parameter in self._parameters_of(optimizer):
+            self._add(_PARAMETER, name, parameter, 0, 0)
+        self._has_stepped = True
+
+    # ---- the ends ------------------------------------------------------------------------------------------------------
+
+    def _end_step(self) -> None:
+        _library.call("end_recorded_step")
+        self._step += 1
+        self._micro_batch, self._has_stepped, self._last = -1, False, None
+        self._calls.clear()
+
+    def close(self) -> None:
+        """At the end of the program."""
+        if not self.is_recording():
+            return
+        if self._has_stepped:
+            self._end_step()
+        self._is_over = True
+        _library.call("close_recording")
+
+    def _end_process(self) -> None:
+        """Without the rest of the program, which might write files. All ranks come here, or none does."""
+        self.close()
+        if _group.is_there() and _group.world_size() > 1:
+            torch.distributed.barrier()  # one that ends earlier takes the store and its connections with it
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass  # it is closed
+        os._exit(0)
+
+    def give_up(self, problem: BaseException) -> None:
+        """The program goes on; its recording is not complete."""
+        self._is_over = True
+        print(f"lockstep compare: this rank is not recorded any more: {type(problem).__name__}: {problem}", file=sys.stderr)
+
+
+def _guarded(recorder: Recorder, function: Any) -> Any:
+    """Errors of the recorder are not those of the program."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except Exception as problem:
+            recorder.give_up(problem)
+            return None
+
+    return guarded
+
+
+def start(folder: str) -> None:
+    """Records this process from its first training step on. Called while torch is imported."""
+    recorder = Recorder(folder)
+    begin_call, end_call = _guarded(recorder, recorder.begin_call), _guarded(recorder, recorder.end_call)
+    module_class: Any = torch.nn.Module
+    call_module = module_class.__call__
+
+    def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if recorder._depth == 0 and not begin_call(self, args, kwargs):
+            return call_module(self, *args, **kwargs)
+        recorder._depth += 1
+        try:
+            output = call_module(self, *args, **kwargs)
+            if recorder._unplaced is self:
+                end_call(self, output)
+            return output
+        finally:
+            recorder._depth -= 1
+
+    module_class.__call__ = call
+    record_output = _guarded(recorder, recorder.record_output)
+    register_module_forward_hook(lambda *args: record_output(*args) if recorder._depth > 0 else None)
+    register_optimizer_step_pre_hook(_guarded(recorder, recorder.record_gradients))
+    register_optimizer_step_post_hook(_guarded(recorder, recorder.record_parameters))
+    backward = torch.autograd.backward
+    record_losses = _guarded(recorder, recorder.record_losses)
+
+    @functools.wraps(backward)
+    def recorded_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        record_losses(tensors)
+        return backward(tensors, *args, **kwargs)
+
+    torch.autograd.backward = recorded_backward
+    _quiet.turn_dropout_off(recorder.note)
+    close = _guarded(recorder, recorder.close)
+    atexit.register(close)
+    multiprocessing.util.Finalize(None, close, exitpriority=100)  # children that are forked end without atexit

@@ -1,0 +1,34 @@
+// Runs of training programs that are recorded for `lockstep compare`.
+#pragma once
+#include <string>
+
+namespace lockstep::shell {
+
+struct ComparedRun {
+  std::string what;  // "the candidate", for messages
+  std::string command;  // of a shell
+  std::string folder;  // in which its recordings are made; it is made, and older recordings in it are removed
+  int steps = 2;
+  bool has_values = false;
+  int noise = 0;  // the number of a perturbed run, from 1; 0: it is not perturbed
+};
+
+/// Runs it to its end. Its output goes to output.log in the folder. Returns 0, or 128 and the number of the signal that
+/// has interrupted it. Throws UsageError, with the end of its output, where it fails or has recorded nothing.
+int run_recorded(const ComparedRun& run);
+
+/// A folder that is removed with its content at the end of its owner, also if it is not empty.
+class TemporaryFolder {
+ public:
+  /// Throws StartError.
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace lockstep::shell

@@ -1,0 +1,115 @@
+"""`lockstep compare`: one script in several layouts is the same training, and each fault is found at its first value. The
+reference is recorded once, and compared with all candidates."""
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from ranks import HERE, environment, launcher
+
+LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
+SCRIPT = str(HERE / "jobs" / "compare_gpt.py")
+
+
+def command(ranks, layout, fault="", **variables):
+    words = [*(launcher(ranks) if ranks > 1 else [sys.executable]), SCRIPT, layout, *([fault] if fault else [])]
+    return " ".join([*(f"{key}={each}" for key, each in variables.items()), shlex.join(words)])
+
+
+def compare(*arguments):
+    """The exit code, what was said, and the first event of --json."""
+    done = subprocess.run([LOCKSTEP, "compare", "--json", *arguments], env=environment(), capture_output=True, text=True)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode in (0, 1) or not events, done.stdout + done.stderr
+    return done.returncode, events, done.stderr
+
+
+class Compare(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.kept = os.path.join(cls.folder.name, "kept")
+        code, _, said = compare("--reference", command(1, "single"), "--steps", "1", "--runs", "3", "--keep", cls.kept)
+        assert code == 0, said
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def judged(self, *candidate, **variables):
+        """The first event, and the first fault."""
+        code, events, said = compare(self.kept, "--candidate", command(*candidate, **variables), "--steps", "1")
+        self.assertIn(code, (0, 1), said)
+        faults = [each for each in events if each["event"] == "finding" and each["severity"] == "fault"]
+        self.assertEqual((len(faults), events[0]["same"]), (code, code == 0), events)
+        return events[0], faults[0] if faults else None
+
+    def test_the_same_training_in_every_layout(self):
+        for ranks, layout, least in ((1, "accumulate", 250), (2, "ddp+accumulate", 300), (2, "fsdp", 250), (4, "tp+fsdp", 500),
+                                     (2, "by-hand", 250)):
+            with self.subTest(layout):
+                about, fault = self.judged(ranks, layout)
+                self.assertIsNone(fault)
+                self.assertGreater(about["compared"], least)
+                self.assertEqual((about["not_recorded"], about["steps"]), ([], 1))
+                self.assertLess(about["largest"], 1)
+                # Attention is the same whatever is added to all keys.
+                self.assertEqual(sorted(about["says_nothing"]), ["the gradient of blocks.0.k.bias",
+                                                                 "the gradient of blocks.1.k.bias"])
+
+    def test_faults_are_found_at_their_first_value(self):
+        for ranks, layout, fault, words in (
+                (1, "accumulate", "not divided", ["the loss is not", "4 × the reference's", "not divided by their number"]),
+                (2, "ddp", "shifted", ["4 of the 4 samples of rank 1 are not in the reference's batch"]),
+                (2, "ddp", "same shard", ["4 of the 8 samples", "ranks 0-1 are given the same samples"]),
+                (2, "ddp", "mask", ["the output of blocks.0.attention on rank 1"]),
+                (2, "ddp", "no gradient", ["the gradient of head.bias is None on rank 1"]),
+                (2, "by-hand", "sum", ["the gradient of token.weight", "2 × the reference's", "the mean is meant"]),
+                (2, "by-hand", "not reduced", ["the gradient of head.weight on ranks 0-1", "not averaged over"]),
+                (2, "by-hand", "seed", ["the initial value of token.weight on rank 1", "other weights"]),
+                (2, "fsdp", "rate", ["the value after the step of token.weight", "learning rate"]),
+                (2, "tp", "norm not reduced", ["the gradient of blocks.1.ln1.weight on ranks 0-1", "not reduced over"])):
+            with self.subTest(fault):
+                _, found = self.judged(ranks, layout, fault)
+                self.assertIsNotNone(found)
+                for each in words:
+                    self.assertIn(each, found["message"])
+
+    def test_a_job_of_torchrun(self):
+        torchrun = [*launcher(2, torchrun=True), SCRIPT, "ddp", "mask"]
+        code, events, _ = compare(self.kept, "--candidate", shlex.join(torchrun), "--steps", "1")
+        self.assertEqual(code, 1)
+        self.assertIn("blocks.0.attention on rank 1", events[1]["message"])
+
+    def test_batch_norm_is_a_difference_that_is_meant(self):
+        kept = os.path.join(self.folder.name, "norm")
+        code, events, _ = compare("--reference", command(1, "single", NORM="batch"), "--candidate",
+                                  command(2, "ddp", NORM="batch"), "--steps", "1", "--runs", "2", "--keep", kept)
+        self.assertEqual(code, 1)
+        self.assertIn("other training by definition", events[1]["message"])
+        # Two recordings of one layout: the same bits.
+        code, events, _ = compare(os.path.join(kept, "reference"), os.path.join(kept, "reference"))
+        self.assertEqual((code, events[0]["same"], events[0]["largest"]), (0, True, 0))
+
+    def test_what_can_not_be_compared(self):
+        folder = os.path.join(self.folder.name, "other")
+        for arguments, words in (
+                (["--reference", "echo so; exit 3"], "compares two runs"),
+                (["--reference", "echo so; exit 3", "--keep", folder], "exited with code 3"),
+                (["--reference", "true", "--keep", folder], "recorded nothing"),
+                ([self.kept, "--candidate", f"{sys.executable} -c 'import torch'"], "recorded nothing"),
+                ([self.kept, os.path.join(folder, "none")], "no such folder"),
+                ([self.kept, HERE.as_posix()], "no recording of rank 0")):
+            with self.subTest(words):
+                code, events, said = compare(*arguments)
+                self.assertEqual((code, events), (2, []), said)
+                self.assertIn(words, said)
+
+
+if __name__ == "__main__":
+    unittest.main()
