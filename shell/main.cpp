@@ -74,12 +74,13 @@ bool is_program(const std::string& name) {
   return false;
 }
 
-/// Takes what follows `--` of `lockstep run [options] -- LAUNCHER…` off the command line: it has options of its own.
+/// Takes what follows `--` of `lockstep run [options] -- LAUNCHER…` or `lockstep replay` off the command line: it
+/// has options of its own.
 /// Throws UsageError where a launcher has none before it.
 void take_launcher(int& argc, char** argv) {
-  if (argc < 2 || std::string_view(argv[1]) != "run") return;
+  if (argc < 2 || (std::string_view(argv[1]) != "run" && std::string_view(argv[1]) != "replay")) return;
   std::string launcher;  // where it comes before any script
-  bool has_script = false;
+  bool has_script = std::string_view(argv[1]) == "replay";  // its file
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--") {

@@ -18,6 +18,7 @@ using c10d::OpType;
 using log_layout::EntryState;
 
 thread_local const CallContext* CallContext::current_ = nullptr;
+thread_local const Entered* CallsTransport::current_ = nullptr;
 
 namespace {
 
@@ -204,6 +205,7 @@ void WatchedBackend::run_steps_with(CollectiveOp op, int peer, int64_t bytes, co
 
 void WatchedBackend::run_entered(const Entered& entered, Backend& transport, const Steps& steps) {
   const SigpipeBlocked quiet;  // some operations write on this thread
+  const CallsTransport calls(entered);
   try {
     steps(transport);
     if (group_->lost_writes()) throw Error("Connection closed by peer");
@@ -230,6 +232,7 @@ void WatchedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool 
   Backend& host = host_transport();
   lock.unlock();  // it waits
   const SigpipeBlocked quiet;  // and writes on this thread
+  const CallsTransport calls(entered);
   try {
     host.monitoredBarrier(options, wait_all_ranks);
   } catch (...) {  // becomes what it means

@@ -11,6 +11,7 @@
 #include "collectives/watch/arguments.h"
 #include "collectives/watch/call_context.h"
 #include "collectives/watch/caller.h"
+#include "collectives/watch/calls_transport.h"
 #include "collectives/watch/collective_listener.h"
 #include "collectives/watch/stream_mark.h"
 #include "collectives/watch/watched_backend.h"
@@ -162,6 +163,7 @@ WatchedBackend::WorkPtr WatchedBackend::issue_entered(Call& call, const Entered&
       on_device = {.device = call.device, .reached = mark_stream(*call.device), .peer = call.peer};
     if (!in_batch) {
       const bool timed = !call.message && !captured;
+      const CallsTransport calls(entered);
       auto span = timed ? group_->device_spans().begin(entered.seq, call.results) : nullptr;
       inner = issue(backend_of_part(*transport_, call.part.backend));
       TORCH_CHECK(inner, "the transport has not begun the operation");

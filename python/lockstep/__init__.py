@@ -42,6 +42,7 @@ from lockstep.inspectors._inspectors import (  # noqa: E402
     verify,
 )
 from lockstep.prompt._breakpoints import breakpoint  # noqa: E402
+from lockstep.record import _replay  # noqa: E402
 from lockstep.watches._watches import (  # noqa: E402
     Watch,
     nan_watch,
@@ -54,6 +55,8 @@ from lockstep.watches._watches import (  # noqa: E402
 
 for _public in (Aborted, ArgumentError, FaultFound, LockstepError, PeerLeft):
     _public.__module__ = __name__  # as a traceback and a pickle name them
+
+_replay.start()
 
 
 def load_ipython_extension(shell: object) -> None:

@@ -44,13 +44,11 @@ def _complain(problem: object) -> None:
 
 
 def _find_package() -> None:
-    try:
-        import lockstep  # noqa: F401
-    except ModuleNotFoundError as error:
-        # `lockstep run` names the package that lies beside it; one that is installed comes first.
-        beside = os.environ.get("LOCKSTEP_PACKAGE")
-        if error.name != "lockstep" or not beside:
-            raise
+    """The command names the package that lies beside it; one that is installed comes first."""
+    import importlib.util
+
+    beside = os.environ.get("LOCKSTEP_PACKAGE")
+    if beside and importlib.util.find_spec("lockstep") is None:
         sys.path.append(beside)
 
 
@@ -159,6 +157,8 @@ def _record(folder: str) -> None:
 
 def start() -> None:
     """Never raises."""
+    if os.environ.get("LOCKSTEP_REPLAY"):
+        return _find_package()
     folder = os.environ.get("LOCKSTEP_COMPARE")
     if folder and not _is_launcher():
         _record(folder)

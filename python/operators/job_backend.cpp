@@ -24,6 +24,7 @@
 #include "collectives/watched_rank.h"
 #include "protocol/dist_error.h"
 #include "python/operators/job_log.h"
+#include "python/operators/record.h"
 
 namespace lockstep::python {
 namespace {
@@ -194,8 +195,10 @@ void connect_peers(JobBackend& backend, const Description& mine, const Store& st
     if (mine.ranks[i] != mine.global_rank)
       members.push_back({peers.at(mine.ranks[i]), static_cast<int>(i), theirs.at("slot").get<uint32_t>()});
   }
+  const auto log_of_rank = current_job_log()->log;
   backend.set_transport(
-      connector->connect(c10::make_intrusive<c10d::PrefixStore>(key, store), addresses, mine.timeout));
+      recorded(connector->connect(c10::make_intrusive<c10d::PrefixStore>(key, store), addresses, mine.timeout),
+               mine.label, log_of_rank, mine.global_rank, mine.world_size));
   group.connected(std::move(members), seq, generation);
 }
 
@@ -236,7 +239,8 @@ void remember(const Description& mine, const Store& store, bool loopback,
   groups.all.push_back({mine, store, loopback, c10::weak_intrusive_ptr<JobBackend>(backend)});
 }
 
-c10::intrusive_ptr<JobBackend> make_backend(const Description& mine, const JobLog& shared, bool has_cuda, bool check) {
+c10::intrusive_ptr<JobBackend> make_backend(const Description& mine, const JobLog& shared, bool has_cuda, bool check,
+                                            const char* advice = kAdvice) {
   const dist::BackendConfig config(has_cuda ? "cpu:gloo,cuda:nccl" : "gloo");
   return c10::make_intrusive<JobBackend>(
       std::make_shared<dist::WatchedGroup>(dist::WatchedGroup::Identity{.name = mine.label,
@@ -245,7 +249,7 @@ c10::intrusive_ptr<JobBackend> make_backend(const Description& mine, const JobLo
                                                                         .group_rank = mine.rank,
                                                                         .backend = config,
                                                                         .timeout = mine.timeout,
-                                                                        .advice = kAdvice},
+                                                                        .advice = advice},
                                            shared.log, shared.watch, shared.abort, check));
 }
 
@@ -299,6 +303,19 @@ c10::intrusive_ptr<JobBackend> make_unconnected(const Description& mine, const S
   return backend;
 }
 
+/// For a process that replays a rank: the other ranks are not there, and the group gets what the rank has received.
+c10::intrusive_ptr<JobBackend> make_played(const Description& mine) {
+  const JobLog shared = use_job_log(mine.global_rank, mine.world_size);
+  auto backend = make_backend(mine, shared, /*has_cuda=*/false, /*check=*/false, "The replay of this rank ends here");
+  player()->set_log(shared.log);
+  dist::WatchedGroup& group = *backend->group();
+  const auto connector = player()->connector(mine.label, mine.rank, static_cast<int>(mine.ranks.size()));
+  group.prepare(connector);
+  backend->set_transport(connector->connect({}, {}, mine.timeout));
+  group.connected({}, group.seq(), 0);
+  return backend;
+}
+
 }  // namespace
 
 json make_job_backend(const Call& call) {
@@ -315,9 +332,10 @@ json make_job_backend(const Call& call) {
   if (arguments.at("cuda")) cuda = box->getBackend(c10::DeviceType::CUDA);
   c10::intrusive_ptr<JobBackend> backend;
   try {
-    backend = arguments.at("connects") ? connect(mine, box->getStore(), std::move(cuda), arguments.at("check"))
-                                       : make_unconnected(mine, box->getStore(), static_cast<bool>(cuda),
-                                                          arguments.at("check"), arguments.at("loopback"));
+    backend = is_replay()                ? make_played(mine)
+              : arguments.at("connects") ? connect(mine, box->getStore(), std::move(cuda), arguments.at("check"))
+                                         : make_unconnected(mine, box->getStore(), static_cast<bool>(cuda),
+                                                            arguments.at("check"), arguments.at("loopback"));
   } catch (const dist::Error& error) {
     throw dist::Error(fmt::format("process group {} could not be made: {}", mine.group, error.what()));
   } catch (const std::exception&) {

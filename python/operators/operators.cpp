@@ -24,6 +24,7 @@
 #include "python/operators/job_backend.h"
 #include "python/operators/job_hooks.h"
 #include "python/operators/job_log.h"
+#include "python/operators/record.h"
 #include "python/operators/subjects.h"
 #include "python/operators/watches.h"
 
@@ -362,6 +363,13 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("count_step", count_step);
   LOCKSTEP_OPERATOR("steps", steps);
   LOCKSTEP_OPERATOR("give", give_tensors);
+  LOCKSTEP_OPERATOR("record_mode", record_mode);
+  LOCKSTEP_OPERATOR("record_step", record_step);
+  LOCKSTEP_OPERATOR("record_stop", record_stop);
+  LOCKSTEP_OPERATOR("replay_step", replay_step);
+  LOCKSTEP_OPERATOR("replay_fill", replay_fill);
+  LOCKSTEP_OPERATOR("replay_compare", replay_compare);
+  LOCKSTEP_OPERATOR("replay_summary", replay_summary);
   LOCKSTEP_OPERATOR("take_hooks_back", take_hooks_back);
   LOCKSTEP_OPERATOR("take_findings", take);
   LOCKSTEP_OPERATOR("draw", draw_findings);

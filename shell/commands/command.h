@@ -15,7 +15,8 @@ struct Command {
   std::function<std::function<int()>(CLI::App& app)> set_up;
 };
 
-/// Returns what follows `--` on the command line of `lockstep run`: the launcher of a Python job and its arguments. Set
+/// Returns what follows `--` on the command line of `lockstep run` or `lockstep replay`: the launcher of a Python job, or
+/// a program, and its arguments. Set
 /// before set_up is called.
 std::vector<std::string>& launcher_arguments();
 

@@ -80,6 +80,7 @@ int JobRun::run() {
   folder_ = std::make_unique<JobFolder>(options_.launcher);
   std::map<std::string, std::string> environment = {{protocol::kJobVariable, folder_->path()}};
   add_package(environment);
+  if (options_.record.steps > 0) environment["LOCKSTEP_RECORD"] = std::to_string(options_.record.steps);
   if (options_.tail > 0) {
     output_tail_ = std::make_unique<JobOutputTail>(options_.tail, options_.launcher);
     output_tail_->add_to(environment);
@@ -136,6 +137,7 @@ int JobRun::run() {
   first_rank_.cancel();
   prompts_.reset();
   conclude(*end);
+  keep_recording(options_.record, folder_->path(), world_size_, exit_code_ != 0);
   for (const auto& each : hosts_) each->leave();
   return exit_code_;
 }

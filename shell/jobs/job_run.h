@@ -29,6 +29,7 @@
 #include "shell/jobs/job_folder.h"
 #include "shell/jobs/job_output_tail.h"
 #include "shell/jobs/job_prompts.h"
+#include "shell/jobs/job_recording.h"
 #include "shell/jobs/job_signals.h"
 #include "shell/jobs/rank_ends.h"
 #include "shell/jobs/rank_watch.h"
@@ -49,6 +50,7 @@ struct JobOptions {
   std::string remote_program;  // the path of lockstep there
   bool is_judged_elsewhere = false;  // the first task of the step judges, as soon as it has a relay here
   bool asks_own_relay = false;  // other processes of this machine have ranks of the job as well
+  RecordOptions record;
   int tail = 0;  // how many of each rank's last lines of output a failure is reported with
   ServePrompt serve_prompt;  // at breakpoints, where standard input and output are a terminal; none: a line says where
 };

@@ -97,7 +97,7 @@ def _checks() -> bool:
 
 def _cuda_transport(options: Any, backend_options: Any, generation: int = 0) -> Any:
     """NCCL, as init_process_group would make it; None where there is none: Gloo takes CUDA tensors, too."""
-    if not torch.cuda.is_available() or not dist.is_nccl_available():
+    if not torch.cuda.is_available() or not dist.is_nccl_available() or "LOCKSTEP_REPLAY" in os.environ:
         return None
     given = backend_options
     if given is None:

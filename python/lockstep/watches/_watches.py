@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, overload
 
 import torch
 
@@ -13,6 +13,7 @@ from lockstep.core.errors import ArgumentError, LockstepError, PythonRaised
 from lockstep.core.report import FaultFound, Finding, Report
 from lockstep.inspectors import _call, _publish
 from lockstep.inspectors._call import Deadline, Ranks
+from lockstep.record import _step as _record_step
 from lockstep.subject import _counting, _describe, _sharding, _step
 
 stop_between_steps: Callable[[], None] | None = None  # of the prompt
@@ -25,12 +26,32 @@ def _report_of(findings: list[Finding]) -> Report:
     return Report(findings, 0, 0, 0.0, [])
 
 
-def step() -> None:
-    """Counts a training step, and runs the checks of watches that are due. For loops whose optimizer no watch knows;
-    `watch` and `nan_watch` count the steps of the optimizer that they are given. Collective over the ranks of a watch
-    whose check is due."""
+@overload
+def step() -> None: ...
+@overload
+def step(first: Any, *others: Any, batch: Any = None) -> _record_step.Step: ...
+def step(*objects: Any, batch: Any = None) -> _record_step.Step | None:
+    """Without an argument: counts a training step, and runs the checks of watches that are due. For loops whose optimizer
+    no watch knows; `watch` and `nan_watch` count the steps of the optimizer that they are given. Collective over the
+    ranks of a watch whose check is due.
+
+    With the model, the optimizer, and whatever else has a state_dict that training changes: marks a training step for
+    `lockstep run --record K` and `lockstep replay`, and does nothing otherwise. Local.
+
+        with lockstep.step(model, optimizer, batch=(inputs, labels)):
+            loss = …
+            loss.backward()
+            optimizer.step()
+
+    `batch` are tensors that are recorded with the step, and get the recorded values when it is replayed; a batch that
+    the body makes from random generators needs none. Raises ArgumentError for an object without a state.
+    """
+    if objects:
+        return _record_step.Step(objects, batch)
+    if batch is not None:
+        raise ArgumentError("step: a batch is recorded with a model: with lockstep.step(model, optimizer, batch=…)")
     if not _counting.is_counted():
-        return
+        return None
     found: list[tuple[int, Finding]] = []
     stops = False
     try:
@@ -45,6 +66,7 @@ def step() -> None:
     finally:
         if stops and stop_between_steps is not None:  # a shell has asked for it
             stop_between_steps()
+    return None
 
 
 def _after_step(found: list[tuple[int, Finding]]) -> None:

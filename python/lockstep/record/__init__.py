@@ -1,0 +1,1 @@
+"""Steps of a program that are recorded, or replayed by one rank alone (collectives/replay/)."""

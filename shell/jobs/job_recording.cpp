@@ -1,0 +1,35 @@
+#include "shell/jobs/job_recording.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "collectives/record/recording.h"
+#include "protocol/dist_error.h"
+#include "shell/text/text_output.h"
+
+namespace lockstep::shell {
+
+void keep_recording(const RecordOptions& options, const std::string& folder, int world_size, bool has_failed) {
+  if (options.steps == 0 || (options.path.empty() && !has_failed)) return;
+  const std::string name = std::filesystem::path(folder).filename().string();
+  const std::string path = options.path.empty() ? name + ".recording" : options.path;
+  try {
+    const dist::WrittenRecording written = dist::write_recording(folder, world_size, path);
+    if (written.ranks.empty()) {
+      write_message(
+          "no rank of this machine was recorded: recorded are process groups with the backend \"lockstep\" "
+          "(docs/replay.md)");
+      return;
+    }
+    write_message(
+        fmt::format("{} of {} recorded in {} ({:.1f} MB). Run one again, alone: lockstep replay {} --rank {} -- python "
+                    "SCRIPT ARGUMENT…",
+                    written.ranks.words(), world_size, path, static_cast<double>(written.bytes) / 1e6, path,
+                    written.ranks.ranks().front()));
+  } catch (const dist::Error& error) {
+    write_message(error.what());
+  }
+}
+
+}  // namespace lockstep::shell

@@ -1,0 +1,182 @@
+"""`lockstep run --record` and `lockstep replay`: a rank runs again alone with the same bits, fails at the same line, and
+says where it is no longer the recorded run."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from ranks import HERE, environment, launcher
+
+PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep"
+JOB = HERE / "jobs" / "replay.py"
+KEPT = [0, 1, *range(5, 10)]  # of ten steps with --record 3
+
+
+def line_of(text):
+    return next(number for number, line in enumerate(JOB.read_text().splitlines(), 1) if text in line)
+
+
+def run(command, **more):
+    return subprocess.run([str(each) for each in command], env=environment(**more), cwd=HERE / "jobs",
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+
+
+class Recorded(unittest.TestCase):
+    """A case is recorded once, on three ranks."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.recordings = {}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def record(self, case, code=0, *options):
+        """The folder of what the ranks wrote, with the recording; and what was printed."""
+        if case not in self.recordings:
+            folder = pathlib.Path(self.folder.name, case)
+            folder.mkdir()
+            done = run([PROGRAM, "run", "--record", 3, "--recording", folder / "recording", *options, "--", *launcher(3), JOB,
+                        folder, case])
+            self.assertEqual(done.returncode, code, done.stdout[-6000:])
+            self.recordings[case] = folder, done.stdout
+        return self.recordings[case]
+
+    def replay(self, case, *options, rank=2, code=0, input=None, **more):
+        """What the replay printed, and the lines that it wrote."""
+        recording = self.recordings[case][0] / "recording"
+        with tempfile.TemporaryDirectory() as folder:
+            command = [PROGRAM, "replay", recording, "--rank", rank, *options, "--", sys.executable, JOB, folder, case]
+            done = subprocess.run([str(each) for each in command], env=environment(**more), cwd=HERE / "jobs", input=input,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+            self.assertEqual(done.returncode, code, done.stdout[-6000:])
+            file = pathlib.Path(folder, f"rank-{rank}")
+            return done.stdout, file.read_text().splitlines() if file.exists() else []
+
+    def lines(self, case, steps, rank=2):
+        all_lines = (self.recordings[case][0] / f"rank-{rank}").read_text().splitlines()
+        return [each for each in all_lines if int(each.split()[0]) in steps]
+
+    def check_equal(self, case, rank=2):
+        text, lines = self.replay(case, rank=rank)
+        # What stands behind a step that was left out runs with what there was before.
+        self.assertEqual([each for each in lines if int(each.split()[0]) in KEPT], self.lines(case, KEPT, rank), text)
+        self.assertRegex(text, rf"lockstep: rank {rank} was replayed in steps 0-1 and 5-9: [0-9]+ collectives, in all of which "
+                               r"it sent what it had sent when it was recorded\n$")
+        return text
+
+
+class Equal(Recorded):
+    def test_data_parallel_training(self):
+        self.record("data_parallel")
+        for rank in (0, 2):
+            self.check_equal("data_parallel", rank)
+
+    def test_sharded_training(self):
+        self.record("sharded")
+        self.check_equal("sharded")
+
+    def test_every_kind_of_collective(self):
+        self.record("by_hand")
+        for rank in (0, 1, 2):
+            self.check_equal("by_hand", rank)
+
+
+class Ends(Recorded):
+    def test_an_exception_comes_back_at_its_line(self):
+        folder, printed = self.record("fails", 1)
+        self.assertRegex(printed, r"lockstep: ranks 0-2 of 3 recorded in [^ ]*/fails/recording \(")
+        error = re.search(r"FloatingPointError: (.*)", printed)[0]
+        text, lines = self.replay("fails", code=1)
+        self.assertIn(error, text)
+        self.assertRegex(text, rf'File "[^"]*replay.py", line {line_of("raise FloatingPointError")}, in data_parallel')
+        self.assertRegex(text, r"was replayed in steps 0-1 and 5-7: [0-9]+ collectives")
+
+    def test_pdb_opens_at_the_exception(self):
+        self.record("fails", 1)
+        text, _ = self.replay("fails", "--pdb", code=1, input="p ('here', step, dist.get_rank())\nq\n")
+        self.assertIn("('here', 7, 2)", text)
+
+    def test_until(self):
+        self.record("fails", 1)
+        text, lines = self.replay("fails", "--until", 6)
+        self.assertEqual([int(each.split()[0]) for each in lines][-1], 5)
+        self.assertIn("was replayed in steps 0-1 and 5:", text)
+        text, _ = self.replay("fails", "--until", 6, "--pdb", code=1, input="p ('here', step)\nq\n")
+        self.assertIn("('here', 6)", text)
+
+    def test_what_was_not_recorded_is_found_at_its_collective(self):
+        self.record("spoiled")
+        text, _ = self.replay("spoiled", code=1)
+        self.assertRegex(text, rf"in step 6: all_reduce float32 [^\n]*replay.py:{line_of('loss.backward()')} in data_parallel\) "
+                               r"sends other values than the recorded rank did: norm [^ ]* \(hash [0-9a-f]{16}\) now, norm ")
+        self.assertRegex(text, r"was replayed in steps 0-1 and 5-6: .* Then it departed in step 6: all_reduce")
+
+    def test_a_rank_whose_peer_died(self):
+        self.record("dies", 5)
+        text, _ = self.replay("dies", rank=0, code=1)
+        self.assertRegex(text, r"[a-z_]+[^\n]* in step [78], failed on the recorded rank: ")
+        text, lines = self.replay("dies", rank=1, code=137)
+        self.assertEqual([int(each.split()[0]) for each in lines][-1], 6)
+
+    def test_a_collective_that_never_ended(self):
+        self.record("hangs", 4, "--hang-timeout", 6)
+        text, _ = self.replay("hangs", rank=0, code=1)
+        self.assertRegex(text, r"never ended on the recorded rank|failed on the recorded rank")
+
+
+class Refusals(Recorded):
+    def refused(self, *arguments):
+        done = run([PROGRAM, "replay", *arguments, "--", sys.executable, JOB, "/nowhere", "none"])
+        self.assertEqual(done.returncode, 2, done.stdout)
+        return done.stdout
+
+    def test_recordings_that_can_not_be_used(self):
+        folder, _ = self.record("fails", 1)
+        recording = folder / "recording"
+        self.assertIn("has no rank 7; it has ranks 0-2", self.refused(recording, "--rank", 7))
+        self.assertIn("can't be opened: No such file", self.refused(folder / "absent", "--rank", 0))
+        self.assertIn("is no recording", self.refused(JOB, "--rank", 0))
+        damaged = bytearray(recording.read_bytes())
+        damaged[len(damaged) // 2] ^= 1
+        (folder / "damaged").write_bytes(damaged)
+        texts = [run([PROGRAM, "replay", folder / "damaged", "--rank", rank, "--", sys.executable, "-c", ""]) for rank in range(3)]
+        self.assertIn("damaged", "".join(each.stdout for each in texts))
+        (folder / "short").write_bytes(recording.read_bytes()[:-100])
+        self.assertIn("cut off", self.refused(folder / "short", "--rank", 0))
+
+    def test_arguments(self):
+        done = run([PROGRAM, "replay", "x", "--rank", 0])
+        self.assertEqual((done.returncode, "the program is missing" in done.stdout), (2, True), done.stdout)
+        done = run([PROGRAM, "run", "--recording", "x", "--", sys.executable, "-c", ""])
+        self.assertEqual((done.returncode, "give --record as well" in done.stdout), (2, True), done.stdout)
+
+    def test_other_threads_are_said(self):
+        self.record("fails", 1)
+        text, _ = self.replay("fails", "--until", 1, OMP_NUM_THREADS="2")
+        self.assertIn("torch has 2 threads here, and had 1 when this was recorded", text)
+
+
+class Marks(unittest.TestCase):
+    def test_steps_of_a_program_that_is_not_recorded(self):
+        import torch
+
+        import lockstep
+
+        model = torch.nn.Linear(2, 2)
+        with lockstep.step(model, torch.optim.SGD(model.parameters(), 0.1), batch=torch.ones(2)) as step:
+            self.assertGreaterEqual(step.number, 0)
+        with self.assertRaisesRegex(lockstep.ArgumentError, "a int has no state_dict"):
+            lockstep.step(3)
+        with self.assertRaisesRegex(lockstep.ArgumentError, "a batch is recorded with a model"):
+            lockstep.step(batch=3)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
