@@ -1,6 +1,7 @@
 #include "protocol/descriptor_messages.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -71,6 +72,12 @@ WithDescriptors receive_descriptors(int socket, size_t most) {
     }
   }
   return received;
+}
+
+bool is_of_this_user(int socket) {
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
 }  // namespace lockstep

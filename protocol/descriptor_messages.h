@@ -27,4 +27,7 @@ struct WithDescriptors {
 /// Takes at most `most` bytes; more of the same message is lost where messages are kept apart.
 WithDescriptors receive_descriptors(int socket, size_t most);
 
+/// Whether the process that has connected, or that listens, at the other end of a Unix socket is this user's.
+bool is_of_this_user(int socket);
+
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 
 #include "protocol/blocked_signals.h"
 #include "protocol/descriptor.h"
+#include "protocol/descriptor_messages.h"
 #include "protocol/error.h"
 #include "protocol/runtime_folder.h"
 
@@ -64,12 +65,6 @@ void start_thread(const char* name, Function function) {
     ::pthread_setname_np(::pthread_self(), name);
     function();
   }).detach();
-}
-
-bool same_user(int fd) {
-  ucred peer = {};
-  socklen_t size = sizeof peer;
-  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
 }  // namespace
@@ -192,7 +187,7 @@ void Server::accept_all() {
       if (spare_ < 0 || !refuse()) return;
       continue;
     }
-    if (!same_user(fd) || connections_.size() >= kMostConnections)
+    if (!is_of_this_user(fd) || connections_.size() >= kMostConnections)
       ::close(fd);
     else
       connections_[next_++].fd = keep(fd);

@@ -16,6 +16,7 @@
 #include "shell/jupyter/questions.h"
 #include "shell/reports/notebook_outputs.h"
 #include "shell/terminal/renderer.h"
+#include "shell/terminal/shown_journal.h"
 #include "shell/text/text.h"
 #include "shell/text/text_output.h"
 
@@ -27,22 +28,6 @@ using nlohmann::json;
 std::string text_at(const json& record, const char* name) {
   const auto found = record.find(name);
   return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-RankSet ranks_at(const json& record) {
-  try {
-    return record.at("ranks").get<RankSet>();
-  } catch (const json::exception&) {
-    return {};
-  }
-}
-
-std::string words_of_missing(const json& record) {
-  const auto count = record.value("records", uint64_t{0});
-  return fmt::format("{} record{} {}", count, count == 1 ? "" : "s",
-                     text_at(record, "reason") == "size"
-                         ? "of output not kept: the journal had reached its size (--journal-size)"
-                         : "missing: could not be written, or damaged");
 }
 
 /// The cells of a notebook that has not run yet.
@@ -112,25 +97,7 @@ void print_journal(const JournalInfo& journal) {
   Renderer renderer(screen, [&](std::string_view text) { output.write(text); });
   renderer.set_live(false);
   JournalReader reader(journal.path);
-  bool is_closed = false;
-  while (const auto record = output.closed() ? std::nullopt : reader.next()) {
-    const std::string event = (*record)["event"];
-    is_closed = is_closed || event == "closed";
-    if (event == "input") {
-      renderer.flush();
-      const auto number = record->value("cell", int64_t{0});
-      std::string text = text_at(*record, "title");
-      if (!text.empty()) text += '\n';
-      text = without_controls(text + text_at(*record, "text"));
-      renderer.show(prompt_text(number, ranks_at(*record), screen) + text + (text.ends_with('\n') ? "" : "\n"));
-    } else if (event == "missing") {
-      renderer.flush();
-      renderer.show(paint(screen, Style::dim, signs(screen).dots + (" " + words_of_missing(*record))) + "\n");
-    } else if (const auto read = read_event(*record)) {
-      renderer.take(*read);
-    }
-  }
-  renderer.flush();
+  const bool is_closed = draw_journal(reader, 0, renderer, screen, [&] { return output.closed(); });
   if (!is_closed && !journal.is_open)
     renderer.show(
         paint(screen, Style::note,

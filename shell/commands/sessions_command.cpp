@@ -14,6 +14,7 @@
 #include "protocol/runtime_folder.h"
 #include "shell/commands/command.h"
 #include "shell/commands/journal_views.h"
+#include "shell/detached/session_socket.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/processes/session_records.h"
 #include "shell/text/suggest.h"
@@ -36,6 +37,35 @@ const char* state_of(const SessionRecord& record) {
   return !record.is_alive ? "dead" : record.is_started ? "running" : "starting";
 }
 
+/// The keepers of detachable sessions, by the ids of these.
+using Keepers = std::map<std::string, KeeperAnswer>;
+
+Keepers ask_keepers() {
+  Keepers keepers;
+  for (const DetachableSession& each : detachable_sessions()) keepers[each.state.id] = each.state;
+  return keepers;
+}
+
+/// How the session and its terminals stand, for people.
+std::string state_of(const SessionRecord& record, const Keepers& keepers) {
+  const auto keeper = keepers.find(record.id);
+  return keeper == keepers.end() || !record.is_alive ? state_of(record) : words_of(keeper->second);
+}
+
+/// Adds those that have no ranks, and so no folder: a prompt waits for its first cell.
+void add_without_ranks(std::vector<SessionRecord>& records, const Keepers& keepers) {
+  for (const auto& [id, keeper] : keepers)
+    if (std::ranges::find(records, id, &SessionRecord::id) == records.end())
+      records.push_back({.id = id, .path = "", .pid = keeper.pid, .is_alive = true});
+}
+
+nlohmann::json terminal_json(const KeeperAnswer& keeper) {
+  return {{"attached", keeper.terminal.empty() ? nlohmann::json(nullptr) : nlohmann::json(keeper.terminal)},
+          {"since", keeper.since},
+          {"until", keeper.until > 0 ? nlohmann::json(keeper.until) : nlohmann::json(nullptr)},
+          {"watchers", keeper.watchers}};
+}
+
 /// One that has ended, by its journal.
 struct PastSession {
   JournalInfo journal;
@@ -56,7 +86,9 @@ int list(bool as_json, bool with_past) {
   // What was killed at a prompt over a Python job, or with one, has left nothing that could be looked at.
   clean_jobs(protocol::runtime_directories());
   clean_prompts(protocol::runtime_directories());
-  const std::vector<SessionRecord> records = read_sessions(protocol::runtime_directories());
+  std::vector<SessionRecord> records = read_sessions(protocol::runtime_directories());
+  const Keepers keepers = ask_keepers();
+  add_without_ranks(records, keepers);
   const std::vector<PastSession> past = with_past ? past_sessions(records) : std::vector<PastSession>();
   if (as_json) {
     nlohmann::json all = nlohmann::json::array();
@@ -69,7 +101,7 @@ int list(bool as_json, bool with_past) {
                      {"started", content.started()},
                      {"cells", content.cells()},
                      {"path", journal.path}});
-    for (const SessionRecord& record : records)
+    for (const SessionRecord& record : records) {
       all.push_back({{"id", record.id},
                      {"state", state_of(record)},
                      {"pid", record.pid},
@@ -78,6 +110,9 @@ int list(bool as_json, bool with_past) {
                      {"started", record.started},
                      {"cells", record.cells.size()},
                      {"path", record.path}});
+      if (const auto keeper = keepers.find(record.id); keeper != keepers.end())
+        all.back()["terminal"] = terminal_json(keeper->second);
+    }
     std::puts(all.dump(2).c_str());
     return 0;
   }
@@ -87,8 +122,8 @@ int list(bool as_json, bool with_past) {
                     return !each.is_open && std::ranges::find(records, each.id, &SessionRecord::id) == records.end();
                   }));
   if (records.empty() && past.empty()) std::puts("no session is running, and no killed one has left a folder");
-  const auto row = [](const std::string& id, const char* state, int ranks, const std::string& backend, int64_t started,
-                      size_t cells) {
+  const auto row = [](const std::string& id, const std::string& state, int ranks, const std::string& backend,
+                      int64_t started, size_t cells) {
     return std::vector<std::string>{id,
                                     state,
                                     ranks > 0 ? std::to_string(ranks) : "-",
@@ -102,7 +137,8 @@ int list(bool as_json, bool with_past) {
     rows.push_back(row(each.journal.id, each.state(), each.content.ranks, each.content.backend, each.content.started(),
                        each.content.cells()));
   for (const SessionRecord& record : records) {
-    rows.push_back(row(record.id, state_of(record), record.ranks, record.backend, record.started, record.cells.size()));
+    rows.push_back(
+        row(record.id, state_of(record, keepers), record.ranks, record.backend, record.started, record.cells.size()));
     has_dead = has_dead || !record.is_alive;
   }
   if (rows.size() > 1) std::fputs(table(rows).c_str(), stdout);
@@ -148,7 +184,7 @@ std::string first_line_of(const std::string& path) {
 
 std::vector<std::vector<std::string>> rows_of(const SessionRecord& record, bool has_journal) {
   std::vector<std::vector<std::string>> rows = {{"session", record.id},
-                                                {"state", state_of(record)},
+                                                {"state", state_of(record, ask_keepers())},
                                                 {"pid", std::to_string(record.pid)},
                                                 {"started", time_text(record.started)},
                                                 {"folder", record.path}};
@@ -235,12 +271,14 @@ int clean() {
     std::printf("removed the journal of %s, which is beyond the limits\n", id.c_str());
   const Cleaned cleaned = clean_sessions(protocol::runtime_directories());
   const std::vector<std::string> jobs = clean_jobs(protocol::runtime_directories());
+  const std::vector<std::string> sockets = clean_session_sockets();
   for (const std::string& id : cleaned.sessions) std::printf("removed %s\n", id.c_str());
+  for (const std::string& id : sockets) std::printf("removed the socket of %s, whose keeper was killed\n", id.c_str());
   for (const std::string& id : jobs) std::printf("removed what the Python job %s left\n", id.c_str());
   if (cleaned.workers > 0)
     std::printf("ended %d worker%s of dead sessions\n", cleaned.workers, cleaned.workers == 1 ? "" : "s");
   for (const std::string& problem : cleaned.problems) std::fprintf(stderr, "could not remove %s\n", problem.c_str());
-  if (cleaned.sessions.empty() && jobs.empty() && cleaned.problems.empty())
+  if (cleaned.sessions.empty() && jobs.empty() && sockets.empty() && cleaned.problems.empty())
     std::puts("nothing to clean: no dead session has left anything");
   return cleaned.problems.empty() ? 0 : 1;
 }

@@ -19,7 +19,7 @@ _lockstep() {
     --backend) COMPREPLY=($(compgen -W 'auto gloo nccl' -- "$current")); return ;;
     --check-collectives) COMPREPLY=($(compgen -W 'on off' -- "$current")); return ;;
     --json | --junit | --write | --export | -o | --output | -I | --include-dir) _lockstep_files "$current"; return ;;
-    --journal) COMPREPLY=($(compgen -W "last $(_lockstep_ids "$program")" -- "$current")); return ;;
+    --journal | --resume) COMPREPLY=($(compgen -W "last $(_lockstep_ids "$program")" -- "$current")); return ;;
     -n | --num-processes | --journal-size | --gpu-ids | --arg | --*-timeout | --rtol | --atol) return ;;
   esac
   if [[ $current == -* ]]; then

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "protocol/descriptor.h"
+#include "protocol/descriptor_messages.h"
 #include "protocol/read_json.h"
 #include "protocol/runtime_folder.h"
 
@@ -62,10 +63,7 @@ class Request {
     fd_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd_ || ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
       return fail(std::string("its agent can't be reached: ") + std::strerror(errno));
-    ucred peer = {};
-    socklen_t size = sizeof peer;
-    if (::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid())
-      return fail("the process at " + socket + " belongs to another user");
+    if (!is_of_this_user(fd_.get())) return fail("the process at " + socket + " belongs to another user");
   }
 
   void read_answer() {

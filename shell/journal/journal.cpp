@@ -93,6 +93,7 @@ void Journal::begin_cell(const JournalCell& cell) {
                 {"title", cell.title},
                 {"text", cell.text},
                 {"ranks", cell.ranks}});
+  last_input_ = records_;
 }
 
 void Journal::end_cell(int64_t number, const RankSet& ranks, CellStatus status, int faults) {

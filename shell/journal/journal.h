@@ -41,6 +41,11 @@ class Journal {
   void end_cell(int64_t number, const RankSet& ranks, CellStatus status, int faults);
   void take(const Event& event);
 
+  /// Returns its folder; empty where there is none (yet).
+  const std::string& path() const { return path_; }
+  /// Returns the number of the record of the cell that began last; 0: there is none.
+  uint64_t last_input() const { return last_input_; }
+
  private:
   struct File {
     Descriptor descriptor;
@@ -65,7 +70,7 @@ class Journal {
   File cells_, output_;
   int64_t first_output_ = 1, last_output_ = 0;  // numbers of the files that are there
   std::vector<std::pair<bool, nlohmann::json>> early_;  // records before the first cell
-  uint64_t records_ = 0;
+  uint64_t records_ = 0, last_input_ = 0;
   int64_t inputs_ = 0;
   bool has_warned_ = false;
 };

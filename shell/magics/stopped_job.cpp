@@ -1,4 +1,5 @@
-// %continue, %detach, %where, %up and %down work at a prompt over a Python job whose ranks have stopped.
+// %continue, %detach, %where, %up and %down work at a prompt over a Python job whose ranks have stopped. %detach leaves a
+// detachable session, too.
 #include "protocol/error.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_group.h"
@@ -32,6 +33,17 @@ CellOutcome resume(MagicCall& call) {
 }
 
 CellOutcome detach(MagicCall& call) {
+  const std::optional<std::string> time = call.given.word();
+  if (!call.session.options().job) {
+    if (!call.session.options().detach)
+      throw UsageError(
+          "this session ends with its terminal; lockstep --detachable starts one that %detach leaves running");
+    std::optional<int64_t> seconds;
+    if (time) seconds = parse_time(*time).count();
+    call.session.options().detach(seconds);
+    return {};
+  }
+  if (time) throw UsageError("%detach takes no time at a prompt over a Python job, which trains on for good");
   check_job(call, "detach");
   const RankSet ranks = call.session.live_ranks() - call.session.busy_ranks();
   if (!ranks.empty()) {
@@ -79,11 +91,16 @@ const RegisterMagic kContinue({.name = "continue",
                                .only_in_jobs = true});
 
 const RegisterMagic kDetach({.name = "detach",
-                             .summary = "lets the job go on, without further breakpoints, and leaves",
-                             .help = "The word alone is the same: detach. lockstep.breakpoint() does nothing from then "
-                                     "on, on the ranks of this machine.",
+                             .summary = "leaves a detachable session, which goes on; over a Python job: lets it go on "
+                                        "without further breakpoints, and leaves",
+                             .help = "lockstep --detachable starts a session that can be left, also while a cell runs; "
+                                     "lockstep --resume ID comes back to it.\n"
+                                     "Over a Python job the word alone is the same: detach. lockstep.breakpoint() does "
+                                     "nothing from then on, on the ranks of this machine.",
+                             .takes = {{"[TIME]", "how long the session waits: 90s, 30m, 8h, 2d"}},
                              .line = detach,
-                             .only_in_jobs = true});
+                             .in_jobs = true,
+                             .in_sessions = true});
 
 const RegisterMagic kWhere(
     {.name = "where",

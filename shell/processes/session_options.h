@@ -39,6 +39,9 @@ struct SessionOptions {
   /// Asks the person at the front end for a line, and serves the ranks meanwhile. Returns nothing where they have ended
   /// the input, or interrupted it. None: nobody can be asked.
   std::function<std::optional<std::string>(const std::string& prompt)> read_line;
+  /// Lets go of the terminal of a detachable session, which then waits so many seconds; none: as it was started with.
+  /// None: the session ends with its terminal.
+  std::function<void(std::optional<int64_t> seconds)> detach;
   bool keeps_journal = true;
   std::optional<int64_t> journal_mb;  // of output in it; none: as LOCKSTEP_JOURNAL says
   bool shows_rich_values = false;  // the front end draws HTML and pictures that values of Python have

@@ -151,6 +151,21 @@ int64_t parse_count(const std::string& word, const std::string& what, int64_t sm
   return value;
 }
 
+std::chrono::seconds parse_time(const std::string& word) {
+  constexpr int64_t kYear = 365 * 24 * 3600;
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const std::string_view unit(end, static_cast<size_t>(word.data() + word.size() - end));
+  const int64_t factor = unit.empty() || unit == "s" ? 1
+                         : unit == "m"               ? 60
+                         : unit == "h"               ? 3600
+                         : unit == "d"               ? 24 * 3600
+                                                     : 0;
+  if (error != std::errc() || factor == 0 || value < 1 || value > kYear / factor)
+    throw UsageError("'" + word + "' is no time: write 90s, 30m, 8h or 2d, up to a year");
+  return std::chrono::seconds(value * factor);
+}
+
 MagicArgument::MagicArgument(const char* text, std::string help) : help(std::move(help)) {
   std::string_view form = text;
   excludes_previous = form.starts_with('|');

@@ -2,6 +2,7 @@
 // description. Words are cut at blanks outside (), [], {}, quotes, template arguments that are used, and between a
 // lambda's brackets and its body.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -78,5 +79,8 @@ std::vector<std::string> split_arguments(std::string_view text);
 
 /// Returns a whole number of at least `smallest`. Throws UsageError that names `what`.
 int64_t parse_count(const std::string& word, const std::string& what, int64_t smallest = 1);
+
+/// Reads a time of a second to a year: 90, 90s, 30m, 8h, 2d. Throws UsageError.
+std::chrono::seconds parse_time(const std::string& word);
 
 }  // namespace lockstep::shell

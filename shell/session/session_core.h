@@ -65,6 +65,7 @@ class SessionCore {
   SessionCore& operator=(const SessionCore&) = delete;
 
   // ---- The session ---------------------------------------------------------------------------------------------------
+  const std::string& id() const { return id_; }
   const SessionOptions& options() const { return options_; }
   SessionOptions& options() { return options_; }  // before start()
   void start(bool is_asked = false);  // idempotent; throws StartError, UsageError. `is_asked`: %dist_init

@@ -172,6 +172,12 @@ void Renderer::set_screen(const Screen& screen) {
   output_.set_screen(screen);
 }
 
+void Renderer::draw_bottom_again() {
+  bottom_.clear();
+  bottom_rows_ = 0;
+  put();
+}
+
 void Renderer::drop_output(size_t bytes) {
   dropped_ += bytes;
   if (dropping_) return;

@@ -46,6 +46,8 @@ class Renderer : public EventSink {
   void set_live(bool live);
   /// Takes another size of the terminal.
   void set_screen(const Screen& screen);
+  /// Draws what belongs at the bottom again: the screen is another one, which has nothing of it.
+  void draw_bottom_again();
   /// Whether what is being written is output of ranks, which a display that is behind may drop after an interrupt.
   bool draws_output() const { return draws_output_; }
   /// Notes that the display has dropped `bytes` of output: it says so at once, shows no more of the ranks' output until

@@ -8,10 +8,13 @@
 #include <atomic>
 #include <clocale>
 #include <csignal>
+#include <cstdlib>
 #include <utility>
 
 #include "protocol/error.h"
 #include "protocol/version.h"
+#include "shell/detached/messages.h"
+#include "shell/detached/session_socket.h"
 #include "shell/processes/session_plan.h"
 #include "shell/processes/signal_scope.h"
 #include "shell/scripts/completeness.h"
@@ -22,6 +25,7 @@
 #include "shell/terminal/foreground_program.h"
 #include "shell/terminal/plain_line_reader.h"
 #include "shell/terminal/renderer.h"
+#include "shell/terminal/shown_journal.h"
 #include "shell/text/text.h"
 #include "shell/text/text_output.h"
 
@@ -66,8 +70,9 @@ class Asking {
 class Terminal : private EventSink {
  public:
   /// `can_edit` says that the terminal can move its cursor.
-  Terminal(const SessionOptions& options, bool is_interactive, bool can_edit)
+  Terminal(const SessionOptions& options, bool is_interactive, bool can_edit, Descriptor keeper = {})
       : interactive_(is_interactive),
+        keeper_(std::move(keeper)),
         output_(STDOUT_FILENO, "the output", [this](size_t dropped) { renderer_.drop_output(dropped); }),
         renderer_(detect_screen(STDOUT_FILENO), [this](std::string_view bytes) { draw(bytes); }),
         session_(as_terminal(options, can_edit), static_cast<EventSink&>(*this)) {
@@ -88,9 +93,13 @@ class Terminal : private EventSink {
       reader_ = std::make_unique<PlainLineReader>(STDIN_FILENO, services, write_prompt);
     }
     if (!options.job) plan_session(options);  // throws where they ask for what can't be
+    if (keeper_) open_keeper();
     current_ = this;
   }
-  ~Terminal() override { current_ = nullptr; }
+  ~Terminal() override {
+    current_ = nullptr;
+    if (keeper_) session_.loop().forget(keeper_.get());
+  }
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
@@ -123,6 +132,9 @@ class Terminal : private EventSink {
                        "%help lists the magics"
           : session_.options().python ? "Python with torch on every rank. %help lists the magics, Ctrl-D leaves"
                                       : "C++ with LibTorch on every rank. %help lists the magics, Ctrl-D leaves"));
+    if (keeper_)
+      draw(fmt::format("A lost terminal and %detach leave this session running; lockstep --resume {} comes back.\n",
+                       session_.id()));
     if (start_now) {
       const std::optional<NoEcho> no_echo = quiet_terminal();
       session_.start();
@@ -204,6 +216,10 @@ class Terminal : private EventSink {
 
   SessionOptions as_terminal(SessionOptions options, bool can_edit) {
     options.reports_activity = can_edit;  // its rows are drawn in place
+    if (keeper_)
+      options.detach = [this](std::optional<int64_t> seconds) {
+        send_json(keeper_.get(), Mail::detach, DetachTerminal{seconds});
+      };
     if (interactive_) options.read_line = [this](const std::string& prompt) { return read_line(prompt); };
     return options;
   }
@@ -268,7 +284,10 @@ class Terminal : private EventSink {
     }
     for (std::string_view line : lines_of(typed)) {
       const bool whole = line.data() + line.size() < typed.data() + typed.size();
-      if (!whole || !session_.run_now(std::string(line))) reader_->type_ahead(std::string(line) + (whole ? "\n" : ""));
+      if (whole && keeper_ && trimmed(line) == "%detach")
+        session_.options().detach(std::nullopt);
+      else if (!whole || !session_.run_now(std::string(line)))
+        reader_->type_ahead(std::string(line) + (whole ? "\n" : ""));
     }
   }
 
@@ -309,6 +328,59 @@ class Terminal : private EventSink {
     if (output_.closed()) session_.leave(SIGPIPE);
   }
 
+  // ---- A detachable session -------------------------------------------------------------------------------------------
+
+  void open_keeper() {
+    send_json(keeper_.get(), Mail::opened, OpenedSession{session_.id()});
+    session_.loop().watch(keeper_.get(), [this] {
+      for (;;) {
+        const Received mail = receive_mail(keeper_.get());
+        if (mail.found == Reading::end || mail.found == Reading::failed) session_.loop().forget(keeper_.get());
+        if (mail.found != Reading::bytes) return;  // its end is that of the terminal, too: SIGHUP
+        take(mail);
+      }
+    });
+  }
+
+  void take(const Received& mail) {
+    if (mail.kind == Mail::lost) unseen_since_ = session_.journal().last_input();
+    if (mail.kind == Mail::watched) renderer_.take(MessageEvent{0, note(mail.body), nullptr});
+    if (mail.kind == Mail::over) session_.show(MessageEvent{0, note(mail.body), nullptr});
+    if (mail.kind == Mail::attached)
+      if (const auto terminal = read_json<NewTerminal>(mail.body)) show_again(*terminal);
+  }
+
+  static std::string note(const std::string& text) {
+    return std::string(signs(detect_screen(STDOUT_FILENO)).note) + " " + text;
+  }
+
+  /// Draws for a terminal that has seen nothing, or not all, what has come since the cell at which the last one was lost,
+  /// and the prompt with what is typed there.
+  void show_again(const NewTerminal& terminal) {
+    ::setenv("TERM", terminal.type.c_str(), 1);
+    renderer_.flush();  // for nobody: it is in the journal
+    if (reader_) reader_->hide();
+    const Screen screen = detect_screen(STDOUT_FILENO);
+    renderer_.set_screen(screen);
+    output_.write(terminal.mark);
+    const uint64_t last = session_.journal().last_input();
+    std::string text;
+    if (terminal.since > 0)
+      text = paint(screen, Style::dim,
+                   note(fmt::format("{}, detached since {}", session_.id(), clock_text(terminal.since)))) +
+             "\n";
+    if (last > 0)
+      text += journal_end(session_.journal().path(), session_.id(), std::max<uint64_t>(1, unseen_since_.value_or(last)),
+                          screen, kMostLinesAgain);
+    else if (session_.next_cell() > 1)
+      text += note("there is no journal: what has come meanwhile is not shown") + "\n";
+    output_.write(text);
+    unseen_since_.reset();
+    if (editing_ && at_prompt_) editing_->resumed();  // it marks what is pasted there, too
+    if (reader_) reader_->show();
+    renderer_.draw_bottom_again();
+  }
+
   void install_signals() {
     handle_signal(SIGINT, [](int) {
       Terminal* terminal = current_;
@@ -347,9 +419,12 @@ class Terminal : private EventSink {
     }
   }
 
+  static constexpr size_t kMostLinesAgain = 1000;
   static inline std::atomic<Terminal*> current_{nullptr};
 
   const bool interactive_;
+  const Descriptor keeper_;  // of a detachable session
+  std::optional<uint64_t> unseen_since_;  // the record of the journal from which on somebody may have seen nothing
   std::unique_ptr<LineReader> reader_;
   EditLineReader* editing_ = nullptr;  // reader_, where it edits
   std::vector<PageEvent> pages_;  // of the cell that runs
@@ -373,11 +448,11 @@ int64_t run_job_prompt(const SessionOptions& options, int64_t first_cell) {
   return terminal.next_cell();
 }
 
-int run_terminal(const SessionOptions& options, bool start_now) {
+int run_terminal(const SessionOptions& options, bool start_now, Descriptor keeper) {
   std::setlocale(LC_CTYPE, "");
   const Screen screen = detect_screen(STDOUT_FILENO);
   const bool is_interactive = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
-  Terminal terminal(options, is_interactive, screen.terminal);
+  Terminal terminal(options, is_interactive, screen.terminal, std::move(keeper));
   return terminal.run(start_now);
 }
 

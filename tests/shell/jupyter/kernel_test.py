@@ -324,6 +324,27 @@ class Kernels(unittest.TestCase):
         for line in ("0-1 = 7\n", "0   │ rank 0\n", "1   │ rank 1\n", f"▸ {LOOP}\n", "the session was killed here, or its end could not be written\n"):
             self.assertIn(line, shown)
 
+    def test_a_frontend_that_comes_back_finds_names_and_output(self):
+        kernel = self.start()
+        go = os.path.join(tempfile.mkdtemp(dir=os.environ["XDG_RUNTIME_DIR"]), "go")
+        request = kernel.client.execute(f'while (::access("{go}", F_OK) != 0) ::usleep(10000); int left = 7; '
+                                        'std::cout << "meanwhile\\n"; left')
+        kernel.wait_for(request, lambda message: message["msg_type"] == "execute_input")
+        kernel.client.stop_channels()
+        with open(go, "w"):
+            pass
+        kernel.client = kernel.manager.client()
+        kernel.client.start_channels()
+        kernel.client.wait_for_ready(timeout=LIMIT_S)
+        reply, published = kernel.run("left + 1")
+        self.assertEqual(reply["status"], "ok", reply)
+        self.assertEqual(results_of(published), ["8"])
+        self.assertEqual(lines_by_rank(text_of(published)), {0: [], 1: []})
+        reply, published = kernel.run("%output 1")
+        self.assertEqual(reply["status"], "ok", reply)
+        self.assertEqual(lines_by_rank(text_of(published)), {0: ["meanwhile"], 1: ["meanwhile"]})
+        self.assertEqual(results_of(published), ["7"])
+
     def test_shutdown_ends_a_running_cell(self):
         kernel = self.start()
         request = kernel.client.execute(LOOP)
