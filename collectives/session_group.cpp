@@ -262,11 +262,11 @@ uint64_t code_address(int64_t cell, uint64_t offset) {
   return context ? CollectiveLogReader(context->log()->mapping()).code_address(cell, offset) : 0;
 }
 
-void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress) {
+void peers_left(int64_t cell, const RankSet& ranks, const std::map<std::string, int64_t>& progress) {
   const auto context = current_context();
   if (!context) return;
-  context->watch().peer_left(cell, rank, progress);
-  context->rank_left(cell, rank);
+  context->watch().peers_left(cell, ranks, progress);
+  for (const int rank : ranks) context->rank_left(cell, rank);
 }
 
 void set_waiting_callback(std::function<void(const CollectiveRecord& record, const RankSet& missing)> callback) {

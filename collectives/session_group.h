@@ -106,9 +106,9 @@ std::vector<CollectiveRecord> last_collectives(size_t count);
 /// none. Only some transports report such errors (NCCL). Can block in a transport that is stuck.
 std::vector<std::pair<std::string, int>> communicator_errors();
 
-/// Another rank has left `cell`, after it entered that many collectives of each group (protocol::PeerDone). The waiting
+/// Other ranks have left `cell`, after each entered that many collectives of each group (protocol::PeersDone). The waiting
 /// callback is called when this rank is in a later one, or enters one while `cell` is still its current cell.
-void peer_left(int64_t cell, int rank, const std::string& how, const std::map<std::string, int64_t>& progress);
+void peers_left(int64_t cell, const RankSet& ranks, const std::map<std::string, int64_t>& progress);
 
 /// Watches for collectives that this rank has been in for `limit_s` seconds. long_waits() returns each once, and when
 /// to call it again. A thread that enters a collective calls `wake` when long_waits() must be called although it gave

@@ -8,7 +8,7 @@ inline constexpr const char* kVersion = "0.2.0";
 
 /// Raised when a program of the last release would misread a message (CONTRIBUTING.md, Versions). There is no release
 /// yet, so programs and wheels of different commits are not told apart: install them from the same one.
-inline constexpr int kProtocolVersion = 1;
+inline constexpr int kProtocolVersion = 2;
 
 /// These have to be equal for two programs of a session to work together.
 struct Versions {

@@ -60,7 +60,7 @@ LOCKSTEP_MESSAGE("interrupt", Interrupt, cell)
 LOCKSTEP_MESSAGE("abort", Abort, reason)
 LOCKSTEP_MESSAGE("query", Query, id, question)
 LOCKSTEP_MESSAGE("credit", Credit, bytes)
-LOCKSTEP_MESSAGE("peer_done", PeerDone, cell, rank, how, collectives)
+LOCKSTEP_MESSAGE("peers_done", PeersDone, cell, ranks, how, collectives)
 LOCKSTEP_MESSAGE("configure", Configure, environment, directory)
 LOCKSTEP_EMPTY_MESSAGE("shutdown", Shutdown)
 

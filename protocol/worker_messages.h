@@ -4,7 +4,7 @@
 // Phases of a cell, per rank:
 //   Load → Loaded → Run → (Output | Value | Progress | FindingMessage | Waiting | LongWait)* → Done
 // or, where some rank could not load it: Load → Loaded → Drop. Regroup → Regrouped happens between cells only.
-// Interrupt, Abort, Query, Credit, PeerDone and Shutdown are control: the I/O thread answers them, also while a cell
+// Interrupt, Abort, Query, Credit, PeersDone and Shutdown are control: the I/O thread answers them, also while a cell
 // runs.
 #pragma once
 #include <cstdint>
@@ -187,11 +187,11 @@ struct Credit {
   int64_t bytes = 0;
 };
 
-/// Another rank has left the running cell (or died: how = `dead`), having entered that many collectives of each group.
+/// Other ranks have left the running cell (or died: how = `dead`), each having entered that many collectives of each group.
 /// A rank that waits in a later one answers with Waiting.
-struct PeerDone {
+struct PeersDone {
   int64_t cell = 0;
-  int rank = 0;
+  RankSet ranks;
   CellStatus how = CellStatus::ok;  // or error, interrupted, aborted, dead
   std::map<std::string, int64_t> collectives;  // group → sequence number of the last one entered
 };
@@ -204,8 +204,8 @@ struct Configure {
 
 struct Shutdown {};
 
-using HubMessage = std::variant<Prelude, Load, Drop, Run, Regroup, Interrupt, Abort, Query, Credit, PeerDone, Configure,
-                                Shutdown, Builtin>;
+using HubMessage = std::variant<Prelude, Load, Drop, Run, Regroup, Interrupt, Abort, Query, Credit, PeersDone,
+                                Configure, Shutdown, Builtin>;
 
 // ---- worker → hub ------------------------------------------------------------------------------------------------
 

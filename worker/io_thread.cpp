@@ -162,8 +162,8 @@ void IoThread::handle(protocol::HubMessage message, std::string frame) {
         } else if constexpr (std::is_same_v<M, protocol::Credit>) {
           credit_ += m.bytes;
           pipes_.confirm(m.bytes);
-        } else if constexpr (std::is_same_v<M, protocol::PeerDone>) {
-          dist::peer_left(m.cell, m.rank, std::string(to_string(m.how)), m.collectives);
+        } else if constexpr (std::is_same_v<M, protocol::PeersDone>) {
+          dist::peers_left(m.cell, m.ranks, m.collectives);
         } else if constexpr (std::is_same_v<M, protocol::Shutdown>) {
           shut_down();
         } else {

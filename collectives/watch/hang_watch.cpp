@@ -11,11 +11,11 @@ void HangWatch::set_callback(Callback callback) {
   callback_ = std::move(callback);
 }
 
-void HangWatch::peer_left(int64_t cell, int rank, const std::map<std::string, int64_t>& progress) {
+void HangWatch::peers_left(int64_t cell, const RankSet& ranks, const std::map<std::string, int64_t>& progress) {
   std::unique_lock lock(mutex_);
   std::erase_if(departures_, [&](const auto& each) { return each.second.cell < cell; });
   if (departures_.empty()) reported_.clear();
-  departures_[rank] = {cell, progress};
+  for (const int rank : ranks) departures_[rank] = {cell, progress};
   active_.store(true, std::memory_order_seq_cst);  // before looking: who enters now looks, too
   for (const CollectiveRecord& record : CollectiveLogReader(log_).in_flight()) report(record, lock);
 }

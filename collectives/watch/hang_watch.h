@@ -20,7 +20,7 @@ class HangWatch {
   explicit HangWatch(const LogMapping& log) : log_(log) {}
 
   void set_callback(Callback callback);
-  void peer_left(int64_t cell, int rank, const std::map<std::string, int64_t>& progress);
+  void peers_left(int64_t cell, const RankSet& ranks, const std::map<std::string, int64_t>& progress);
 
   /// Whether entered() has to be called. It costs one load, so it can be asked for every collective.
   bool active() const { return active_.load(std::memory_order_seq_cst); }

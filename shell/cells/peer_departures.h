@@ -1,12 +1,12 @@
 // Reports to the ranks that are still in a cell which ranks have left it, and having entered which collectives
-// (PeerDone). What a rank has entered when it leaves is all that it will enter, so a rank that waits for more of it
+// (PeersDone). What a rank has entered when it leaves is all that it will enter, so a rank that waits for more of it
 // answers with Waiting.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include "shell/cells/cell_services.h"
 #include "shell/cells/open_cells.h"
@@ -42,8 +42,12 @@ class PeerDepartures {
   std::map<int, int64_t> departures_;  // rank → how often it has left a cell
   std::map<int, CellStatus> how_left_;
   RankSet dead_;
-  std::map<std::tuple<int64_t, int, int>, int64_t>
-      known_;  // cell, rank, peer → the departure of the peer that it knows
+  /// A departure of a rank, and who knows of it.
+  struct Known {
+    int64_t departure = 0;
+    RankSet by;
+  };
+  std::map<std::pair<int64_t, int>, Known> known_;  // by cell and the rank that has left
   Deadline deadline_;
 };
 

@@ -98,7 +98,7 @@ class RehearsalRank {
     send(protocol::Reply{query.id, {{"error", "no cell runs while a file is built"}}});
   }
   void handle(const protocol::Shutdown&) { ended_ = true; }
-  /// Drop, Interrupt, Abort, Credit, PeerDone, Configure: nothing runs that they could reach.
+  /// Drop, Interrupt, Abort, Credit, PeersDone, Configure: nothing runs that they could reach.
   template <typename Message>
   void handle(const Message&) {}
 

@@ -44,14 +44,14 @@ TEST(HangWatch, ReportsARankThatIsStuckAlreadyAndOneThatEntersLater) {
     dist::barrier();
     if (rank != 2) {
       // Rank 2 has left the cell; rank 0 hears of it while it is stuck, rank 1 before it enters.
-      if (rank == 1) context->watch().peer_left(4, 2, {{"default", 1}});
+      if (rank == 1) context->watch().peers_left(4, {2}, {{"default", 1}});
       std::thread hub([&] {
         if (rank == 0) {
           while (dist::CollectiveLogReader(context->log()->mapping()).in_flight().empty()) std::this_thread::yield();
-          context->watch().peer_left(3, 2, {{"default", 0}});  // of an older cell: nothing to say
-          context->watch().peer_left(4, 1, {{"default", 2}});  // rank 1 has entered #2
-          context->watch().peer_left(4, 2, {{"default", 1}});
-          context->watch().peer_left(4, 2, {{"default", 1}});  // once is enough
+          context->watch().peers_left(3, {2}, {{"default", 0}});  // of an older cell: nothing to say
+          context->watch().peers_left(4, {1}, {{"default", 2}});  // rank 1 has entered #2
+          context->watch().peers_left(4, {2}, {{"default", 1}});
+          context->watch().peers_left(4, {2}, {{"default", 1}});  // once is enough
         }
         reports.wait_for(1);
         meet(store, "reported", rank, 2);  // an abort throws the other out, too

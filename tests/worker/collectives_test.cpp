@@ -58,7 +58,7 @@ TEST_F(TwoRanks, WaitForARankThatHasLeftIsToldAndAborted) {
   const auto left = hub.expect<Done>(1);
   EXPECT_EQ(left.status, CellStatus::ok);
   ASSERT_TRUE(waits(0));
-  hub.send(PeerDone{cell, 1, CellStatus::ok, left.collectives}, 0);
+  hub.send(PeersDone{cell, {1}, CellStatus::ok, left.collectives}, 0);
   const auto waiting = hub.expect<Waiting>(0);
   EXPECT_EQ(waiting.cell, cell);
   EXPECT_EQ(waiting.missing, RankSet{1});
@@ -118,7 +118,7 @@ TEST_F(TwoRanks, GoOnAfterOneHasThrown) {
   const auto thrown = hub.expect<Done>(1);
   EXPECT_EQ(thrown.status, CellStatus::error);
   ASSERT_TRUE(waits(0));
-  hub.send(PeerDone{cell, 1, CellStatus::error, thrown.collectives}, 0);
+  hub.send(PeersDone{cell, {1}, CellStatus::error, thrown.collectives}, 0);
   EXPECT_EQ(hub.expect<Waiting>(0).missing, RankSet{1});
   hub.send(Abort{"rank 1 threw"}, 0);
   EXPECT_EQ(hub.expect<Done>(0).status, CellStatus::aborted);
@@ -141,7 +141,7 @@ TEST_F(TwoRanks, SurviveTheDeathOfOne) {
   const auto cell = hub.load("with_torch", "dies");
   hub.run(cell);
   EXPECT_EQ(hub.process(1).wait().signal, SIGKILL);
-  hub.send(PeerDone{cell, 1, CellStatus::dead, {}}, 0);
+  hub.send(PeersDone{cell, {1}, CellStatus::dead, {}}, 0);
   hub.send(Abort{"rank 1 died"}, 0);
   const auto done = hub.expect<Done>(0);
   EXPECT_NE(done.status, CellStatus::ok);

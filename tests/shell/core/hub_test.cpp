@@ -91,8 +91,8 @@ TEST_F(HubTest, RefusesASecondConnectionOfARank) {
 
 TEST_F(HubTest, EndsARankThatSendsWhatCannotBeRead) {
   for (const char* what :
-       {"not json", R"({"v":1})", R"({"v":999,"kind":"done"})", R"({"v":"x"})", R"({"v":1,"kind":"dance"})",
-        R"({"v":1,"kind":"done","cell":"seven"})", R"([1])", R"("x")"}) {
+       {"not json", R"({"v":2})", R"({"v":999,"kind":"done"})", R"({"v":"x"})", R"({"v":2,"kind":"dance"})",
+        R"({"v":2,"kind":"done","cell":"seven"})", R"([1])", R"("x")"}) {
     SCOPED_TRACE(what);
     start(2);
     const auto outcome = run(std::string("rank 1 send ") + what);

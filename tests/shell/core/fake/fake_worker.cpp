@@ -113,10 +113,10 @@ class FakeWorker {
     } else if (const auto* aborted = std::get_if<Abort>(&message)) {
       if (cell_ != 0) stop_ = CellStatus::aborted;
       if (regroup_) send(Regrouped{std::exchange(regroup_, {}).value(), false, "aborted: " + aborted->reason});
-    } else if (const auto* m = std::get_if<PeerDone>(&message)) {
+    } else if (const auto* m = std::get_if<PeersDone>(&message)) {
       if (joining_ && m->cell == cell_) {
         const auto count = m->collectives.find("default");
-        if ((count == m->collectives.end() ? 0 : count->second) < entered_) missing_.insert(m->rank);
+        if ((count == m->collectives.end() ? 0 : count->second) < entered_) missing_ = missing_ | m->ranks;
         if (!missing_.empty())
           send(Waiting{
               cell_,
