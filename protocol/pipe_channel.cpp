@@ -34,15 +34,10 @@ void read_rest(int fd, void* data, size_t size) {
     throw ChannelError("a message was cut short: the other end of the channel is gone");
 }
 
-/// Returns everything of a message before its frames.
-std::string wire_prefix(const PipeMessage& message) {
-  const std::string header = message.header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  std::string prefix;
-  const auto put = [&](auto value) { prefix.append(reinterpret_cast<const char*>(&value), sizeof value); };
-  put(static_cast<uint32_t>(message.frames.size()));
-  put(static_cast<uint64_t>(header.size()));
-  for (const auto& frame : message.frames) put(static_cast<uint64_t>(frame.size()));
-  return prefix + header;
+std::string prefix_of(const PipeMessage& message) {
+  std::vector<size_t> sizes;
+  for (const auto& frame : message.frames) sizes.push_back(frame.size());
+  return wire_prefix(message.header, sizes);
 }
 
 PipeMessage message_of(std::string_view header, std::vector<std::string> frames) {
@@ -61,13 +56,23 @@ void check_frames(uint32_t frames) {
 
 }  // namespace
 
+std::string wire_prefix(const nlohmann::json& header, std::span<const size_t> frame_sizes) {
+  const std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string prefix;
+  const auto put = [&](auto value) { prefix.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  put(static_cast<uint32_t>(frame_sizes.size()));
+  put(static_cast<uint64_t>(text.size()));
+  for (const size_t size : frame_sizes) put(static_cast<uint64_t>(size));
+  return prefix + text;
+}
+
 void send_message(int fd, const PipeMessage& message) {
-  send_bytes(fd, wire_prefix(message));
+  send_bytes(fd, prefix_of(message));
   for (const auto& frame : message.frames) send_bytes(fd, frame);
 }
 
 std::string wire_bytes(const PipeMessage& message) {
-  std::string bytes = wire_prefix(message);
+  std::string bytes = prefix_of(message);
   for (const auto& frame : message.frames) bytes += frame;
   return bytes;
 }

@@ -5,6 +5,7 @@
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,8 @@ void send_message(int fd, const PipeMessage& message);
 
 /// Returns the bytes that send_message() writes, for a channel that is written to in pieces.
 std::string wire_bytes(const PipeMessage& message);
+/// Returns those that come before the frames, which have these sizes.
+std::string wire_prefix(const nlohmann::json& header, std::span<const size_t> frame_sizes);
 
 /// Reads one message; nothing when the other end has closed between messages. Throws ChannelError on anything cut
 /// short.

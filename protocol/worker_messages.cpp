@@ -50,7 +50,7 @@ LOCKSTEP_JSON(Step, line, names)
 LOCKSTEP_JSON(LeftOut, line, why)
 LOCKSTEP_JSON(CellError, type, message, where, where_cell, where_line, root_cause, stack, traceback)
 
-LOCKSTEP_MESSAGE("prelude", Prelude, path)
+LOCKSTEP_MESSAGE("prelude", Prelude, path, output_window)
 LOCKSTEP_MESSAGE("load", Load, cell, name, entry, steps, ranks, file)
 LOCKSTEP_MESSAGE("drop", Drop, cell)
 LOCKSTEP_MESSAGE("run", Run, cell, number, object, object_number, again, skip, groups, members)

@@ -7,6 +7,7 @@
 // Interrupt, Abort, Query, Credit, PeersDone and Shutdown are control: the I/O thread answers them, also while a cell
 // runs.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -25,10 +26,19 @@ namespace lockstep::protocol {
 
 // ---- hub → worker ------------------------------------------------------------------------------------------------
 
+/// A worker may send this many bytes of output before its first Credit, if Prelude does not say another number.
+inline constexpr int64_t kOutputWindow = 1 << 20;
+/// Returns the same of each of `ranks`. The session may have to hold all of it, until others have written as much.
+constexpr int64_t output_window(int ranks) {
+  constexpr int64_t kOfAll = 128 << 20, kLeast = 64 << 10;
+  return std::clamp(kOfAll / std::max(ranks, 1), kLeast, kOutputWindow);
+}
+
 /// The compiler is ready. The message has the shared object of the prelude, which the worker loads before any cell.
 /// Answered by Ready or NotReady.
 struct Prelude {
   std::string path;
+  int64_t output_window = kOutputWindow;
 };
 
 /// Frame 0 is the shared object. The worker writes it to a file of its own and opens it; nothing of it runs.
@@ -177,9 +187,6 @@ struct Query {
   int64_t id = 0;
   Question question;
 };
-
-/// A worker may send this many bytes of output before its first Credit.
-inline constexpr int64_t kOutputWindow = 1 << 20;
 
 /// Lets the worker send that many more bytes of output (those that the hub is done with). Without credit it stops
 /// reading its pipes, and the cell's writes wait.

@@ -152,6 +152,7 @@ void IoThread::handle(protocol::HubMessage message, std::string frame) {
   std::visit(
       [this, &frame](auto& m) {
         using M = std::remove_cvref_t<decltype(m)>;
+        if constexpr (std::is_same_v<M, protocol::Prelude>) credit_ += m.output_window - protocol::kOutputWindow;
         if constexpr (std::is_same_v<M, protocol::Interrupt>) {
           interrupt(m.cell, "the cell was interrupted");
         } else if constexpr (std::is_same_v<M, protocol::Abort>) {

@@ -10,6 +10,7 @@
 
 #include "protocol/checksum.h"
 #include "protocol/error.h"
+#include "protocol/read_json.h"
 
 namespace lockstep::inspect::compare {
 namespace {
@@ -125,7 +126,7 @@ Samples samples_of(Payload payload, const Recording& recording) {
 }
 
 RecordingAbout about_of(std::string_view text, const std::string& path) {
-  const json given = json::parse(text, nullptr, false);
+  const json given = protocol::read_json(text);
   RecordingAbout about;
   try {
     about.rank = given.at("rank").get<int>();

@@ -47,7 +47,7 @@ void CellOutput::give_credit(const RankSet& ranks, int64_t bytes) {
   for (const int rank : ranks) {
     int64_t& owed = owed_credit_[rank];
     owed += bytes;
-    if (owed >= protocol::kOutputWindow / 4) due[std::exchange(owed, 0)].insert(rank);
+    if (owed >= protocol::output_window(workers_.world_size()) / 4) due[std::exchange(owed, 0)].insert(rank);
   }
   for (const auto& [amount, to] : due) workers_.hub().send(to, protocol::Credit{amount});
 }

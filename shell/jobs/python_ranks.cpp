@@ -359,9 +359,8 @@ std::string PythonRanks::last_lines(int rank) {
   return found == processes_.end() ? "" : found->second.tail->last_lines();
 }
 
-void PythonRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) {
-  for (inspect::RankPicture* each : ranks)
-    inspect::read_log(*each, protocol::rank_log(folder_.path(), each->rank), recent);
+void PythonRanks::read_log(inspect::RankPicture& rank, size_t recent) {
+  inspect::read_log(rank, protocol::rank_log(folder_.path(), rank.rank), recent);
 }
 
 }  // namespace lockstep::shell

@@ -48,7 +48,6 @@ class PythonRanks : public LocalPlace {
   bool can_restart() const override { return order_.backend == "auto" || order_.backend == "lockstep"; }
   void end_soon() override { ending_ = true; }
   std::string last_lines(int rank) override;
-  void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
 
   /// The folder of the job that they are.
   const std::string& job_folder() const { return folder_.path(); }
@@ -62,6 +61,7 @@ class PythonRanks : public LocalPlace {
     std::unique_ptr<LastOutput> output;
   };
   std::unique_ptr<LastOutput> release_output(int rank) override { return std::move(processes_.at(rank).output); }
+  void read_log(inspect::RankPicture& rank, size_t recent) override;
   RankSet ranks_here() const;
   nlohmann::json rank_json(int rank, int64_t generation) const;
   std::string write_plan(const RankSet& ranks, int64_t generation) const;

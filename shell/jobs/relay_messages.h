@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "inspectors/evidence/evidence_json.h"
+#include "protocol/rank_set.h"
 #include "protocol/variant_json.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/rank_ends.h"
@@ -73,6 +74,11 @@ struct ReadLogs {
 /// The session ends: ranks that end now are not looked after one by one.
 struct EndSoon {};
 
+/// Frames: a message for the hub's ranks there, header first.
+struct ToRanks {
+  RankSet ranks;
+};
+
 // ---- both ways
 
 /// Bytes of a connection that a rank has made to the relay's socket: frame 0. None: it has ended. The relay numbers
@@ -86,6 +92,7 @@ struct Piece {
 
 struct RelayHello {
   std::string version;  // of Lockstep
+  int protocol = 0;  // kProtocolVersion there
   std::string host;
   std::string machine;  // dist::machine_identity()
   std::string hub;  // the path of the socket at which ranks there come to the hub of this process; empty: there is none
@@ -141,6 +148,18 @@ struct RelayWarning {
 struct RelaySignalled {
   int signal = 0;
 };
+/// Messages of ranks of a session, in their order. Frames: those of the first message, header first, then those of the next.
+struct FromRanks {
+  std::vector<RankSet> from;  // who has sent each
+  std::vector<int> frames;  // how many frames each has
+  std::map<int, double> run_ms;  // of their Done messages, which do not have it themselves
+  std::map<int, int> lives;  // how often ranks have been started again; those that are missing have not been
+};
+/// The connections of ranks of a session have ended. All that they had sent has come.
+struct RanksLeft {
+  RankSet ranks;
+  std::map<int, int> lives;
+};
 struct Logs {
   int64_t number = 0;
   std::map<int, nlohmann::json> logs;  // inspect::log_json(), by rank
@@ -155,8 +174,9 @@ LOCKSTEP_MESSAGE("restart", RestartRank, rank, identity, generation)
 LOCKSTEP_MESSAGE("put", PutFile, name)
 LOCKSTEP_MESSAGE("read_logs", ReadLogs, number, ranks, recent)
 LOCKSTEP_EMPTY_MESSAGE("end_soon", EndSoon)
+LOCKSTEP_MESSAGE("to_ranks", ToRanks, ranks)
 LOCKSTEP_MESSAGE("piece", Piece, connection, opens)
-LOCKSTEP_MESSAGE("hello", RelayHello, version, host, machine, hub, gpus)
+LOCKSTEP_MESSAGE("hello", RelayHello, version, protocol, host, machine, hub, gpus)
 LOCKSTEP_MESSAGE("rank", RankSeen, facts, socket)
 LOCKSTEP_MESSAGE("gone", RankGone, end, evidence, unread, faults)
 LOCKSTEP_MESSAGE("report", LauncherReport, folder, ends)
@@ -167,11 +187,14 @@ LOCKSTEP_MESSAGE("ended", RankEnded, rank, how, signal, last_lines, ends, log)
 LOCKSTEP_MESSAGE("store_ended", StoreEnded, how, last_lines)
 LOCKSTEP_MESSAGE("warning", RelayWarning, text)
 LOCKSTEP_MESSAGE("signalled", RelaySignalled, signal)
+LOCKSTEP_MESSAGE("from_ranks", FromRanks, from, frames, run_ms, lives)
+LOCKSTEP_MESSAGE("ranks_left", RanksLeft, ranks, lives)
 LOCKSTEP_MESSAGE("logs", Logs, number, logs)
 
 using ToRelay = std::variant<Ask, Ping, JudgedElsewhere, JudgesVerdict, Piece, StartRanks, KillRank, RestartRank,
-                             PutFile, ReadLogs, EndSoon>;
-using FromRelay = std::variant<RelayHello, RankSeen, RankGone, LauncherReport, AskAnswer, Pong, Piece, RanksStarted,
-                               RanksFailed, RankEnded, StoreEnded, RelayWarning, RelaySignalled, Logs>;
+                             PutFile, ReadLogs, EndSoon, ToRanks>;
+using FromRelay =
+    std::variant<RelayHello, RankSeen, RankGone, LauncherReport, AskAnswer, Pong, Piece, RanksStarted, RanksFailed,
+                 RankEnded, StoreEnded, RelayWarning, RelaySignalled, Logs, FromRanks, RanksLeft>;
 
 }  // namespace lockstep::shell

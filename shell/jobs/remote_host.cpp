@@ -115,17 +115,42 @@ void RemoteHost::say_verdict(const std::string& folder, int exit_code, bool ends
 
 void RemoteHost::write(const ToRelay& message, std::vector<std::string> frames) {
   if (!to_) return;
+  queue({std::make_shared<const std::string>(
+      protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = std::move(frames)}))});
+}
+
+void RemoteHost::tell(const ToRelay& message, std::shared_ptr<const std::string> frame) {
+  if (!to_) return;
+  const size_t sizes[] = {frame->size()};
+  queue({std::make_shared<const std::string>(protocol::wire_prefix(protocol::encode_variant(message), sizes)),
+         std::move(frame)});
+}
+
+void RemoteHost::queue(std::initializer_list<std::shared_ptr<const std::string>> bytes) {
   const bool waits = !outgoing_.empty();
-  outgoing_ += protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = std::move(frames)});
-  if (!waits) write_more();
+  for (const auto& each : bytes)
+    if (!each->empty()) outgoing_.push_back(each);
+  if (waits) return;
+  write_more();
+  if (!outgoing_.empty()) loop_.watch_writable(to_.get(), [this] { write_more(); });
 }
 
 void RemoteHost::write_more() {
-  const ssize_t count = uninterrupted([&] { return ::write(to_.get(), outgoing_.data(), outgoing_.size()); });
-  if (count > 0) outgoing_.erase(0, static_cast<size_t>(count));
-  if (count < 0 && errno != EAGAIN) outgoing_.clear();  // it has ended, which is read soon
+  while (!outgoing_.empty()) {
+    const std::string_view rest = std::string_view(*outgoing_.front()).substr(written_);
+    const ssize_t count = uninterrupted([&] { return ::write(to_.get(), rest.data(), rest.size()); });
+    if (count < 0 && errno == EAGAIN) return;
+    if (count < 0) {  // it has ended, which is read soon
+      outgoing_.clear();
+    } else if (count < std::ssize(rest)) {
+      written_ += static_cast<size_t>(count);
+      continue;
+    } else {
+      outgoing_.pop_front();
+    }
+    written_ = 0;
+  }
   loop_.forget_writable(to_.get());
-  if (!outgoing_.empty()) loop_.watch_writable(to_.get(), [this] { write_more(); });
 }
 
 void RemoteHost::read() {
@@ -173,7 +198,12 @@ void RemoteHost::read() {
         carry(*piece, message->frames.empty() ? "" : message->frames.front());
         continue;
       }
-      messages_.emplace_back(std::move(decoded), std::move(message->frames));
+      // What ranks say is kept elsewhere until the loop comes to it.
+      const bool is_of_ranks = std::holds_alternative<FromRanks>(decoded) || std::holds_alternative<RanksLeft>(decoded);
+      if (is_of_ranks && listener_.session)
+        listener_.session(std::move(decoded), std::move(message->frames));
+      else
+        messages_.emplace_back(std::move(decoded), std::move(message->frames));
     }
   } catch (const Error& error) {
     hang_up(error.what());
@@ -206,6 +236,7 @@ void RemoteHost::hang_up(std::string why) {
   from_.reset();
   to_.reset();
   outgoing_.clear();
+  written_ = 0;
   next_ping_.cancel();
   lost_words_ = std::move(why);
   set_event(has_messages_.get());
@@ -230,6 +261,11 @@ void RemoteHost::take(FromRelay&& message, std::vector<std::string> frames) {
   if (auto* hello = std::get_if<RelayHello>(&message)) {
     if (hello->version != kVersion) {
       hang_up(fmt::format("its lockstep is {}, and this one is {}", hello->version, kVersion));
+      return;
+    }
+    if (hello->protocol != kProtocolVersion) {
+      hang_up(fmt::format("its lockstep speaks protocol {}, and this one {}: install them from one build",
+                          hello->protocol, kProtocolVersion));
       return;
     }
     hello_ = std::move(*hello);
@@ -315,11 +351,14 @@ int64_t RemoteHost::send(const std::vector<JobMember>& ranks, const json& reques
   return number;
 }
 
-std::map<int, json> RemoteHost::read_logs(const std::vector<int>& ranks, size_t recent,
-                                          std::chrono::milliseconds limit) {
+int64_t RemoteHost::ask_logs(const std::vector<int>& ranks, size_t recent) {
   const int64_t number = next_number_++;
   write(ReadLogs{.number = number, .ranks = ranks, .recent = recent});
-  serve_until([&] { return logs_.contains(number); }, Clock::now() + limit);
+  return number;
+}
+
+std::map<int, json> RemoteHost::take_logs(int64_t number, Clock::time_point end) {
+  serve_until([&] { return logs_.contains(number); }, end);
   const auto found = logs_.extract(number);
   return found ? std::move(found.mapped()) : std::map<int, json>();
 }

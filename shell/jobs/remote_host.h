@@ -5,7 +5,10 @@
 //
 // Nothing that is lost comes back: the job is judged without these ranks, and the verdict says so.
 #pragma once
+#include <cstdint>
+#include <deque>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -74,10 +77,12 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   int64_t clock_ahead_ns() const { return monotonic_ahead_ns_; }
   /// Sends a message of a session.
   void tell(const ToRelay& message, std::vector<std::string> frames = {}) { write(message, std::move(frames)); }
-  /// Asks for the logs of `ranks`, and waits for them without serving anything else. Ranks whose logs do not come within
-  /// `limit` are missing from the result.
-  std::map<int, nlohmann::json> read_logs(const std::vector<int>& ranks, size_t recent,
-                                          std::chrono::milliseconds limit);
+  /// The same with one large frame, which is not copied.
+  void tell(const ToRelay& message, std::shared_ptr<const std::string> frame);
+  /// Asks for the logs of `ranks`. Returns the number of the question, above 0.
+  int64_t ask_logs(const std::vector<int>& ranks, size_t recent);
+  /// Waits for them without serving anything else. Ranks whose logs do not come until `end` are missing from the result.
+  std::map<int, nlohmann::json> take_logs(int64_t number, Clock::time_point end);
 
   /// The job of this folder there is judged here.
   void judge(const std::string& folder);
@@ -94,6 +99,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   void start(const Host& host, const std::string& program);
   void begin(Descriptor to, Descriptor from);
   void write(const ToRelay& message, std::vector<std::string> frames = {});
+  void queue(std::initializer_list<std::shared_ptr<const std::string>> bytes);
   void carry(const Piece& piece, const std::string& bytes);
   void write_more();
   /// Reads what has arrived. Answers are kept, all else is taken later, by the loop.
@@ -117,7 +123,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   std::string lost_words_;  // why it was given up
   std::unique_ptr<Child> child_;
   Descriptor to_, from_, has_messages_;
-  std::string outgoing_;
+  std::deque<std::shared_ptr<const std::string>> outgoing_;  // files that go to many hosts are one here
+  size_t written_ = 0;  // bytes of the first of them
   std::string preface_;  // until the greeting: what a login shell has printed
   bool is_greeted_ = false;
   protocol::MessageAssembler assembler_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 
 #include "inspectors/hang/picture_json.h"
 #include "protocol/error.h"
@@ -56,6 +57,10 @@ void RemoteRanks::take(FromRelay&& message, std::vector<std::string> frames) {
     take(*started);
   } else if (const auto* failed = std::get_if<RanksFailed>(&message)) {
     listener_.failed(fmt::format("host {}: {}", host_->name(), failed->why));
+  } else if (auto* sent = std::get_if<FromRanks>(&message)) {
+    take(*sent, std::move(frames));
+  } else if (const auto* left = std::get_if<RanksLeft>(&message)) {
+    if (are_here(left->ranks)) listener_.left(left->ranks, left->lives);
   } else if (const auto* ended = std::get_if<RankEnded>(&message)) {
     take(*ended, std::move(frames));
   } else if (const auto* store = std::get_if<StoreEnded>(&message)) {
@@ -83,6 +88,34 @@ void RemoteRanks::take(const RanksStarted& started) {
   pids_.assign(started.pids.begin(), started.pids.end());
   folder_ = started.folder;
   listener_.started(started);
+}
+
+Hub::Carry RemoteRanks::carry(const StartRanks& order) {
+  if (order.python) return nullptr;  // their agents' connections go through the relay as they are
+  return [this](const RankSet& ranks, const std::string& header, const std::vector<zmq::message_t>& frames) {
+    std::vector<std::string> all = {header};
+    for (const zmq::message_t& each : frames) all.push_back(each.to_string());
+    host_->tell(ToRanks{ranks}, std::move(all));
+  };
+}
+
+/// A relay speaks for its own ranks only.
+bool RemoteRanks::are_here(const RankSet& ranks) const {
+  return !ranks.empty() && ranks.ranks().front() >= order_.first && ranks.ranks().back() < order_.first + order_.count;
+}
+
+void RemoteRanks::take(FromRanks& sent, std::vector<std::string> frames) {
+  auto frame = std::make_move_iterator(frames.begin());
+  for (size_t i = 0; i < std::min(sent.from.size(), sent.frames.size()); ++i) {
+    const int count = sent.frames[i];
+    if (count < 1 || count > std::make_move_iterator(frames.end()) - frame || !are_here(sent.from[i])) return;
+    Carried message{
+        .ranks = std::move(sent.from[i]), .run_ms = {}, .header = *frame, .frames = {frame + 1, frame + count}};
+    for (const int rank : message.ranks)
+      if (const auto time = sent.run_ms.find(rank); time != sent.run_ms.end()) message.run_ms.insert(*time);
+    frame += count;
+    listener_.sent(std::move(message), sent.lives);
+  }
 }
 
 void RemoteRanks::take(const RankEnded& ended, std::vector<std::string> frames) {
@@ -131,7 +164,7 @@ std::array<std::string, 2> RemoteRanks::take_output(int rank, const std::array<i
   return {output[0].after(received[0]), output[1].after(received[1])};
 }
 
-void RemoteRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) {
+std::function<void()> RemoteRanks::begin_read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) {
   std::vector<int> numbers;
   std::map<int, nlohmann::json> logs;
   for (const inspect::RankPicture* each : ranks) {
@@ -141,21 +174,24 @@ void RemoteRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, siz
     else if (!left->second.log.is_null())  // has come with its end: a death is reported without a wait
       logs[each->rank] = left->second.log;
   }
-  if (!numbers.empty()) logs.merge(host_->read_logs(numbers, recent, kLogLimit));
-  for (inspect::RankPicture* each : ranks) {
-    const auto found = logs.find(each->rank);
-    if (found == logs.end()) continue;
-    try {
-      inspect::take_log_json(*each, found->second);
-    } catch (const nlohmann::json::exception&) {  // the rank is shown without its log
-      each->has_log = false;
+  const int64_t question = numbers.empty() ? 0 : host_->ask_logs(numbers, recent);
+  return [this, ranks, logs = std::move(logs), question, end = RemoteHost::Clock::now() + kLogLimit]() mutable {
+    if (question != 0) logs.merge(host_->take_logs(question, end));
+    for (inspect::RankPicture* each : ranks) {
+      const auto found = logs.find(each->rank);
+      if (found == logs.end()) continue;
+      try {
+        inspect::take_log_json(*each, found->second);
+      } catch (const nlohmann::json::exception&) {  // the rank is shown without its log
+        each->has_log = false;
+      }
+      inspect::move_times(*each, host_->clock_ahead_ns());
     }
-    inspect::move_times(*each, host_->clock_ahead_ns());
-  }
+  };
 }
 
-std::optional<std::string> RemoteRanks::put(const std::string& name, const std::string& bytes) {
-  if (files_.insert(name).second) host_->tell(PutFile{name}, {bytes});
+std::optional<std::string> RemoteRanks::put(const std::string& name, const std::shared_ptr<const std::string>& bytes) {
+  if (files_.insert(name).second) host_->tell(PutFile{name}, bytes);
   return folder_ + "/" + name;
 }
 

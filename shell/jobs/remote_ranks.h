@@ -37,6 +37,7 @@ class RemoteRanks : public RankPlace {
   int local_first() const override { return local_first_; }
   int local_size() const override { return local_size_ > 0 ? local_size_ : count_; }
   void start(const StartRanks& order, Listener listener) override;
+  Hub::Carry carry(const StartRanks& order) override;
   bool has_store() const override { return !store_ended_ && host_->state() != RemoteHost::State::lost; }
   void kill(int rank) override { host_->tell(KillRank{rank}); }
   RankProcess restart(int rank, const std::string& identity, int64_t generation) override;
@@ -44,9 +45,9 @@ class RemoteRanks : public RankPlace {
   void end_soon() override { host_->tell(EndSoon{}); }
   std::string last_lines(int rank) override;
   std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) override;
-  void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
+  std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
   int64_t clock_ahead_ns() const override { return host_->clock_ahead_ns(); }
-  std::optional<std::string> put(const std::string& name, const std::string& bytes) override;
+  std::optional<std::string> put(const std::string& name, const std::shared_ptr<const std::string>& bytes) override;
 
  private:
   RemoteHost::Listener host_listener();
@@ -56,6 +57,8 @@ class RemoteRanks : public RankPlace {
   void host_changed();
   void take(const RanksStarted& started);
   void take(const RankEnded& ended, std::vector<std::string> frames);
+  void take(FromRanks& sent, std::vector<std::string> frames);
+  bool are_here(const RankSet& ranks) const;
 
   /// What a rank that has ended has left.
   struct Left {

@@ -1,22 +1,19 @@
-// The session's side of the wire to the workers is one ROUTER socket, on ipc in the session's private directory.
-//
-// A message to several ranks is encoded once, and its frames are shared by all (zmq_msg_copy counts references). Queues
-// are not limited here: what workers may send is limited by the credit that they have been given.
-//
-// The hub knows a rank by an identity that nothing but its worker is given. What connects under another one is ignored,
-// and a second connection under the same one is refused by ZeroMQ: neither can speak for a rank.
+// The session's side of the wire to the ranks. Those of this machine come to its socket (rank_sockets.h). Those of a host
+// whose relay collects their messages come by way of that: a message to many of them goes there once.
 #pragma once
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 #include <zmq.hpp>
 
+#include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "protocol/rank_set.h"
 #include "protocol/worker_messages.h"
+#include "shell/processes/rank_sockets.h"
 
 namespace lockstep::shell {
 
@@ -26,23 +23,39 @@ struct FromWorker {
   std::vector<zmq::message_t> frames;
 };
 
+/// A message that ranks of one host have sent, alike but for the time that a cell took.
+struct Carried {
+  RankSet ranks;
+  std::map<int, double> run_ms;  // of Done
+  std::string header;
+  std::vector<std::string> frames;
+};
+
 /// A rank sent what is no message of this version.
 struct BadMessage : ChannelError {
   BadMessage(int rank, const std::string& what) : ChannelError(what), rank(rank) {}
   int rank;
 };
 
-/// Makes bytes that messages can share; `bytes` is moved, not copied.
-zmq::message_t shared_frame(std::string bytes);
-
 class Hub {
  public:
+  /// Takes a message to ranks of another host there.
+  using Carry =
+      std::function<void(const RankSet& ranks, const std::string& header, const std::vector<zmq::message_t>& frames)>;
+
   /// Listens on `endpoint`. Throws StartError.
   explicit Hub(const std::string& endpoint);
-  ~Hub();
 
   /// Makes an identity of `rank` for the process that starts next. What the one before it had sent is ignored.
   const std::string& expect(int rank);
+  /// Messages to these ranks go by `carry` from now on, and theirs come by deliver().
+  void carry(const RankSet& ranks, Carry carry);
+  /// `lives`: how often ranks had been started again when they sent that; those that are missing here have not been.
+  void deliver(Carried message, const std::map<int, int>& lives);
+  /// The connections of these ranks there have ended. All that they had sent has been delivered.
+  void deliver_ends(const RankSet& ranks, const std::map<int, int>& lives);
+  /// Readable while receive() has what was delivered, or connections there have ended.
+  int delivered() const { return delivered_.get(); }
 
   /// Sends to ranks that are connected; to others nothing is sent (their death is noticed elsewhere).
   void send(const RankSet& ranks, const protocol::HubMessage& message, std::vector<zmq::message_t> frames = {});
@@ -55,34 +68,39 @@ class Hub {
   /// credit.
   size_t arrived();
 
-  /// Reads the events of all ranks' connections from monitor(). receive() does so, too: a group that waits for the
-  /// monitor asks connection_ended() of every rank after either.
-  void take_connection_events();
-  /// Whether `rank` was connected and is not any more, by the events read so far: all that it sent has arrived.
-  bool connection_ended(int rank) const;
-  bool was_connected(int rank) const { return connections_.contains(rank); }
+  /// As those of RankSockets, for ranks of all hosts.
+  void take_connection_events() { sockets_.take_connection_events(); }
+  RankSet ended() const { return sockets_.ended() | remote_ended_; }
+  bool connection_ended(int rank) const { return sockets_.ended().contains(rank) || remote_ended_.contains(rank); }
+  bool was_connected(int rank) const;
 
-  zmq::socket_ref socket() { return router_; }
-  zmq::socket_ref monitor() { return monitor_; }
+  zmq::socket_ref socket() { return sockets_.socket(); }
+  zmq::socket_ref monitor() { return sockets_.monitor(); }
 
  private:
-  /// Is the connection of a rank, known since its first message. Descriptors are used again by later connections.
-  struct Connection {
-    int descriptor = -1;
-    bool ended = false;
+  /// A message that has been taken and not returned yet, to all of its ranks.
+  struct Arrived {
+    RankSet ranks;
+    size_t next = 0;  // index of the rank for which it is returned next
+    std::map<int, double> run_ms;
+    std::vector<zmq::message_t> frames;
+    std::optional<protocol::WorkerMessage> message;  // once it is decoded
   };
-  void note_connection(int rank, const zmq::message_t& frame);
-  /// Takes the frames of the next message out of the socket. Returns false when none is waiting.
-  bool read_frames(std::vector<zmq::message_t>& frames);
+  /// A rank behind a relay.
+  struct Remote {
+    size_t way = 0;  // index in ways_
+    int life = 0;
+    bool has_come = false;
+  };
+  FromWorker next_of(Arrived& arrived);
 
-  zmq::context_t context_{1};
-  zmq::socket_t router_;
-  zmq::socket_t monitor_;
-  std::deque<std::vector<zmq::message_t>> arrived_;  // messages taken out of the socket and not returned yet
+  RankSockets sockets_;
   std::map<int, std::string> identities_;
-  std::map<std::string, int, std::less<>> ranks_;  // by identity
-  std::map<int, Connection> connections_;  // by rank
-  std::set<int> ended_;  // descriptors whose last connection has ended
+  std::vector<Carry> ways_;
+  std::map<int, Remote> remote_;  // by rank
+  RankSet remote_ended_;
+  std::deque<Arrived> arrived_;
+  Descriptor delivered_;
 };
 
 }  // namespace lockstep::shell

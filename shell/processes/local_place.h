@@ -1,9 +1,11 @@
 // A place that is this machine, whose ranks write through channels that are held here.
 #pragma once
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "shell/processes/last_output.h"
 #include "shell/processes/rank_place.h"
@@ -23,11 +25,19 @@ class LocalPlace : public RankPlace {
     const auto output = release_output(rank);
     return output ? output->take() : std::array<LeftOutput, 2>();
   }
-  std::optional<std::string> put(const std::string&, const std::string&) final { return std::nullopt; }
+  std::optional<std::string> put(const std::string&, const std::shared_ptr<const std::string>&) final {
+    return std::nullopt;
+  }
+  std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) final {
+    return [this, ranks, recent] {
+      for (inspect::RankPicture* each : ranks) read_log(*each, recent);
+    };
+  }
 
  private:
   /// The output of a rank that has ended; null where it has been taken.
   virtual std::unique_ptr<LastOutput> release_output(int rank) = 0;
+  virtual void read_log(inspect::RankPicture& rank, size_t recent) = 0;
 };
 
 }  // namespace lockstep::shell

@@ -210,8 +210,8 @@ std::string LocalRanks::last_lines(int rank) {
   return found == processes_.end() || !found->second.tail ? "" : found->second.tail->last_lines();
 }
 
-void LocalRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) {
-  for (inspect::RankPicture* each : ranks) inspect::read_log(*each, directory_.rank_log(each->rank), recent);
+void LocalRanks::read_log(inspect::RankPicture& rank, size_t recent) {
+  inspect::read_log(rank, directory_.rank_log(rank.rank), recent);
 }
 
 }  // namespace lockstep::shell

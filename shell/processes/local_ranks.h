@@ -38,7 +38,6 @@ class LocalRanks : public LocalPlace {
   bool can_restart() const override { return true; }
   void end_soon() override { ending_ = true; }
   std::string last_lines(int rank) override;
-  void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
 
  private:
   /// The process that holds a rank, and what it has written.
@@ -49,6 +48,7 @@ class LocalRanks : public LocalPlace {
     bool is_unwanted = false;  // it was to be killed, perhaps before it was there
   };
   std::unique_ptr<LastOutput> release_output(int rank) override { return std::move(processes_.at(rank).output); }
+  void read_log(inspect::RankPicture& rank, size_t recent) override;
   Launch launch() const;
   bool can_be_copies() const;
   /// What the rank's process finds in its environment, besides its descriptors.

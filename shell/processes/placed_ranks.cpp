@@ -82,16 +82,25 @@ void PlacedRanks::start_place(size_t place) {
   order.local_size = places_[place]->local_size();
   order.first = first_of(place);
   order.count = places_[place]->count();
-  for (int rank = order.first; rank < order.first + order.count; ++rank) order.identities.push_back(hub_.expect(rank));
-  places_[place]->start(order, {.started = [this, place](const RanksStarted& what) { started(place, what); },
-                                .failed = listener_.failed,
-                                .ended =
-                                    [this](int rank, const RankExit& end) {
-                                      processes_.at(static_cast<size_t>(rank)).end = end;
-                                      listener_.ended(rank);
-                                    },
-                                .store_ended = listener_.store_ended,
-                                .warning = listener_.warning});
+  RankSet ranks;
+  for (int rank = order.first; rank < order.first + order.count; ++rank) {
+    order.identities.push_back(hub_.expect(rank));
+    ranks.insert(rank);
+  }
+  if (auto carry = places_[place]->carry(order)) hub_.carry(ranks, std::move(carry));
+  places_[place]->start(
+      order,
+      {.started = [this, place](const RanksStarted& what) { started(place, what); },
+       .failed = listener_.failed,
+       .ended =
+           [this](int rank, const RankExit& end) {
+             processes_.at(static_cast<size_t>(rank)).end = end;
+             listener_.ended(rank);
+           },
+       .store_ended = listener_.store_ended,
+       .warning = listener_.warning,
+       .sent = [this](Carried message, const std::map<int, int>& lives) { hub_.deliver(std::move(message), lives); },
+       .left = [this](const RankSet& ranks, const std::map<int, int>& lives) { hub_.deliver_ends(ranks, lives); }});
 }
 
 void PlacedRanks::started(size_t place, const RanksStarted& what) {
@@ -143,27 +152,30 @@ void PlacedRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, siz
   std::map<size_t, std::vector<inspect::RankPicture*>> by_place;
   for (inspect::RankPicture* each : ranks)
     by_place[processes_.at(static_cast<size_t>(each->rank)).place].push_back(each);
-  for (const auto& [place, there] : by_place) places_[place]->read_logs(there, recent);
+  std::vector<std::function<void()>> answers;  // of all hosts, which are asked at once
+  for (const auto& [place, there] : by_place) answers.push_back(places_[place]->begin_read_logs(there, recent));
+  for (const auto& answer : answers) answer();
 }
 
 void PlacedRanks::send_prelude(const RankSet& ranks, const std::string& path) {
-  std::optional<std::string> bytes;
+  std::shared_ptr<const std::string> bytes;
   std::string name;
   for (const auto& [place, there] : by_place(ranks)) {
     if (places_[place]->host().empty()) {
-      hub_.send(there, protocol::Prelude{path});
+      hub_.send(there, protocol::Prelude{path, protocol::output_window(size())});
       continue;
     }
     if (!bytes) {
-      bytes = protocol::read_file(path).value_or("");
+      bytes = std::make_shared<const std::string>(protocol::read_file(path).value_or(""));
       name = name_of(*bytes);
     }
-    hub_.send(there, protocol::Prelude{places_[place]->put(name, *bytes).value_or("")});
+    hub_.send(there, protocol::Prelude{places_[place]->put(name, bytes).value_or(""), protocol::output_window(size())});
   }
 }
 
-void PlacedRanks::send_object(const RankSet& ranks, protocol::Load load, std::string bytes) {
-  const std::string name = places_.front()->host().empty() ? "" : name_of(bytes);
+void PlacedRanks::send_object(const RankSet& ranks, protocol::Load load, std::string object) {
+  const auto bytes = std::make_shared<std::string>(std::move(object));
+  const std::string name = places_.front()->host().empty() ? "" : name_of(*bytes);
   RankSet by_hub;
   for (const auto& [place, there] : by_place(ranks)) {
     const auto file = places_[place]->put(name, bytes);
@@ -174,9 +186,10 @@ void PlacedRanks::send_object(const RankSet& ranks, protocol::Load load, std::st
     load.file = *file;
     hub_.send(there, load);
   }
+  if (by_hub.empty()) return;
   load.file.clear();
   std::vector<zmq::message_t> frames;
-  frames.push_back(shared_frame(std::move(bytes)));
+  frames.push_back(shared_frame(bytes.use_count() == 1 ? std::move(*bytes) : *bytes));
   hub_.send(by_hub, load, std::move(frames));
 }
 

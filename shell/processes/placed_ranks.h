@@ -54,7 +54,7 @@ class PlacedRanks {
   /// Sends the path of the prelude to `ranks`, and the file to hosts that do not have it.
   void send_prelude(const RankSet& ranks, const std::string& path);
   /// As RankGroup::send_object().
-  void send_object(const RankSet& ranks, protocol::Load load, std::string bytes);
+  void send_object(const RankSet& ranks, protocol::Load load, std::string object);
   /// Describes which ranks are on which host, and by which network they reach one another; empty where all are here.
   std::string places_text() const;
   /// Returns "; it wrote:" and the last lines of what the process of a rank wrote; empty where it wrote nothing.

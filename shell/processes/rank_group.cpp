@@ -21,11 +21,13 @@ RankGroup::RankGroup(EventLoop& loop, std::string endpoint, int world_size, List
   for (int rank = 0; rank < world_size; ++rank) ranks_.emplace_back(loop_);
   loop_.watch(hub_.socket(), [this] { receive(); });
   loop_.watch(hub_.monitor(), [this] { look_at_connections(); });
+  loop_.watch(hub_.delivered(), [this] { receive(); });
 }
 
 RankGroup::~RankGroup() {
   loop_.forget(hub_.socket());
   loop_.forget(hub_.monitor());
+  loop_.forget(hub_.delivered());
   for (const Rank& rank : ranks_)
     if (rank.pidfd >= 0) loop_.forget(rank.pidfd);
 }
@@ -157,7 +159,7 @@ void RankGroup::handle(FromWorker& from) {
 
 void RankGroup::look_at_connections() {
   hub_.take_connection_events();
-  for (int r = 0; r < world_size(); ++r) {
+  for (const int r : hub_.ended()) {
     if (!hub_.connection_ended(r) || at(r).info.state == State::dead) continue;
     if (at(r).end)
       bury(r);

@@ -16,6 +16,7 @@
 #include "inspectors/hang/picture.h"
 #include "protocol/error.h"
 #include "protocol/variant_json.h"
+#include "shell/processes/hub.h"
 
 namespace lockstep::shell {
 
@@ -71,6 +72,9 @@ class RankPlace {
     /// The process of the store, which the place serves, has ended; with what it wrote last, in lines.
     std::function<void(const std::string& how, const std::string& last_lines)> store_ended;
     std::function<void(const std::string& text)> warning;
+    /// Its ranks have sent this, or their connections have ended: Hub::deliver() and deliver_ends().
+    std::function<void(Carried message, const std::map<int, int>& lives)> sent = {};
+    std::function<void(const RankSet& ranks, const std::map<int, int>& lives)> left = {};
   };
   virtual ~RankPlace() = default;
   RankPlace(const RankPlace&) = delete;
@@ -86,6 +90,8 @@ class RankPlace {
   virtual int local_size() const { return count(); }
   /// Starts the ranks of `order`; its listener hears of what follows, perhaps at once. Throws StartError.
   virtual void start(const StartRanks& order, Listener listener) = 0;
+  /// Takes a message to its ranks, as Hub::Carry. Nothing: they come to the socket of the hub here.
+  virtual Hub::Carry carry(const StartRanks&) { return nullptr; }
   virtual bool has_store() const = 0;
   virtual void kill(int rank) = 0;
   /// Starts another process for a rank that has ended. The hub knows it by `identity`, and it joins the groups at the
@@ -101,12 +107,14 @@ class RankPlace {
   /// What a rank that has ended wrote to stdout and stderr and had not sent: `received` bytes of each had arrived.
   virtual std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) = 0;
   /// Fills in the logs of these ranks (inspect::read_log()), with times of CLOCK_MONOTONIC here.
-  virtual void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) = 0;
+  void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) { begin_read_logs(ranks, recent)(); }
+  /// Asks for them. The result waits for the answer and fills them in: several places can be asked before it is called.
+  virtual std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) = 0;
   /// How far CLOCK_MONOTONIC there is ahead of the one here.
   virtual int64_t clock_ahead_ns() const { return 0; }
   /// Writes bytes to a file there, unless it is there already, and returns its path. `name` stands for the bytes: other
   /// bytes have another one. Returns nothing for this machine, whose ranks get the bytes in a message.
-  virtual std::optional<std::string> put(const std::string& name, const std::string& bytes) = 0;
+  virtual std::optional<std::string> put(const std::string& name, const std::shared_ptr<const std::string>& bytes) = 0;
 
  protected:
   RankPlace() = default;

@@ -104,6 +104,7 @@ class Relay {
     set_nonblocking(output_);
     if (has_hub_) listen();
     write(RelayHello{.version = kVersion,
+                     .protocol = kProtocolVersion,
                      .host = this_host(),
                      .machine = dist::machine_identity(),
                      .hub = listener_ ? directory_->hub_path() : "",
@@ -245,11 +246,13 @@ class Relay {
     asked_at_ = EventLoop::Clock::now();
     while (auto message = assembler_.next()) {
       auto decoded = protocol::decode_variant<ToRelay>(message->header);
-      const std::string bytes_of_it = message->frames.empty() ? "" : std::move(message->frames.front());
+      const auto bytes_of_it = [&] { return message->frames.empty() ? "" : std::move(message->frames.front()); };
       if (const auto* piece = std::get_if<Piece>(&decoded))
-        tunnels_.deliver(piece->connection, bytes_of_it);
+        tunnels_.deliver(piece->connection, bytes_of_it());
+      else if (const auto* to_ranks = std::get_if<ToRanks>(&decoded))
+        session_.take(*to_ranks, std::move(message->frames));
       else if (const auto* file = std::get_if<PutFile>(&decoded))
-        session_.take(*file, bytes_of_it);
+        session_.take(*file, bytes_of_it());
       else
         std::visit([this](auto&& each) { take(std::forward<decltype(each)>(each)); }, std::move(decoded));
     }
@@ -258,10 +261,12 @@ class Relay {
 
   void take(Piece&&) {}  // has bytes, and is taken where they are
   void take(PutFile&&) {}
+  void take(ToRanks&&) {}
   void take(StartRanks&& order) {
-    if (problem_.empty() && directory_)
+    if (problem_.empty() && directory_) {
+      if (!order.python) stop_listening();
       session_.start(order, *directory_);
-    else
+    } else
       write(RanksFailed{"ranks have nowhere to come to: " + problem_});
   }
   template <typename OfSession>
@@ -296,6 +301,12 @@ class Relay {
         tunnels_.open(connections_, std::move(socket));
       }
     });
+  }
+
+  /// Ranks of C++ come to a hub of this process instead, at the same place.
+  void stop_listening() {
+    if (listener_) loop_.forget(listener_.get());
+    listener_.reset();
   }
 
   /// On a thread of its own: a rank may take as long as the limit, and others are asked meanwhile.

@@ -71,12 +71,15 @@ void SessionRanks::start_ranks() {
   plan.threads = std::max(1, plan.threads * order_.count / std::max(order_.local_size, 1));
   const std::string address = has_store ? interface.address : kLoopback;
   auto environment = network_environment(interface);
-  if (order_.python)
+  if (order_.python) {
     ranks_ = std::make_unique<PythonRanks>(loop_, std::move(plan), *directory_, directory_->hub_path(), address,
                                            std::move(environment));
-  else
+  } else {
+    hub_ = std::make_unique<RankHub>(loop_, directory_->hub_endpoint(), write_);
+    for (int i = 0; i < order_.count; ++i) hub_->expect(order_.first + i, order_.identities.at(static_cast<size_t>(i)));
     ranks_ = std::make_unique<LocalRanks>(loop_, std::move(plan), *directory_, directory_->hub_endpoint(), std::nullopt,
                                           address, std::move(environment));
+  }
   ranks_->start(order_, listener());
 }
 
@@ -147,6 +150,7 @@ void SessionRanks::take(const RestartRank& restart) {
   const int index = restart.rank - order_.first;
   if (!ranks_ || index < 0 || index >= static_cast<int>(started_.pids.size())) return;
   try {
+    if (hub_) hub_->expect(restart.rank, restart.identity);
     const RankProcess process = ranks_->restart(restart.rank, restart.identity, restart.generation);
     started_.pids[static_cast<size_t>(index)] = process.pid;
     started_.start_times[static_cast<size_t>(index)] = process.start_time;
@@ -167,6 +171,10 @@ void SessionRanks::take(const PutFile& file, const std::string& bytes) {
   const std::string path = directory_->path() + "/" + file.name;
   if (const int error = protocol::replace_file(path, bytes, 0600))
     write_(RelayWarning{fmt::format("{} can't write {}: {}", this_host(), path, std::strerror(error))}, {});
+}
+
+void SessionRanks::take(const ToRanks& to, std::vector<std::string> frames) {
+  if (hub_ && !frames.empty()) hub_->send(to.ranks, std::move(frames));
 }
 
 void SessionRanks::take(const ReadLogs& read) {

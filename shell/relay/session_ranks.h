@@ -10,6 +10,7 @@
 #include "shell/processes/event_loop.h"
 #include "shell/processes/local_place.h"
 #include "shell/processes/session_directory.h"
+#include "shell/relay/rank_hub.h"
 
 namespace lockstep::shell {
 
@@ -25,6 +26,8 @@ class SessionRanks {
   void take(const RestartRank& restart);
   void take(const PutFile& file, const std::string& bytes);
   void take(const ReadLogs& read);
+  /// `frames`: those of the message, header first.
+  void take(const ToRanks& to, std::vector<std::string> frames);
   void take(const EndSoon&);
 
   bool is_started() const { return is_started_; }  // from any thread
@@ -43,6 +46,7 @@ class SessionRanks {
   const Write write_;
   SessionDirectory* directory_ = nullptr;  // once ranks are started
   std::atomic<bool> is_started_ = false;
+  std::unique_ptr<RankHub> hub_;  // of ranks of C++
   std::unique_ptr<LocalPlace> ranks_;
   StartRanks order_;
   RanksStarted started_;
