@@ -43,8 +43,11 @@ HangReporter::HangReporter(const CellServices& services, OpenCells& cells, Host 
       host_(std::move(host)),
       pictures_(services, cells),
       // Some waits can't end, and no rank can see that alone: messages between two ranks, circles that a departure has
-      // closed.
-      departures_(services, cells, [this] { look_at_logs_soon(); }),
+      // closed. A rank of C++ that waits says so after a moment (LongWait); where none has, the logs of all tell nothing.
+      departures_(services, cells,
+                  [this] {
+                    if (services_.options.has_python_ranks() || !long_waits_.empty()) look_at_logs_soon();
+                  }),
       gather_(services.loop),
       logs_(services.loop),
       waits_(services.loop),
