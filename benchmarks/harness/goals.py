@@ -49,6 +49,10 @@ GOALS = [
     Goal("100 MB of output in one piece", "output.piece", 2),
     *[Goal(f"an iteration of an empty loop, {level}, {text}", f"loop.{level}.{kind}", 2)
       for level in ("O0", "O2") for kind, text in (("polled", "that can be interrupted"), ("bare", "that cannot"))],
+    Goal("`k + 1`, 1,024 stub ranks: processor time of the shell", "scale.64_hosts.value.processor", 1024, 10),
+    Goal("an object of 2 MB, 1,024 stub ranks: processor time of the shell", "scale.64_hosts.object_2_mb.processor", 1024, 150),
+    Goal("memory of the shell after 1 MB of output of each", "scale.64_hosts.memory.after_output", 1024, 150),
+    Goal("`k + 1`, 256 stub ranks: until its end", "scale.16_hosts.value.elapsed", 256, 100),
     *[Goal(f"what that adds to the memory of the {role}", f"output.memory.{role}", 2) for role in ("shell", "worker")],
 ]
 

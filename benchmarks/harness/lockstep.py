@@ -30,6 +30,10 @@ class Lockstep:
         command = [self.bin / "lockstep-bench-session", measurement, "--ranks", ranks, "--cells", cells, *options]
         return parse(output_of(command, limit_s, self.environment()) or "")
 
+    def scale(self, ranks, hosts):
+        command = [self.bin / "lockstep-bench-scale", "--ranks", ranks, "--hosts", hosts]
+        return parse(output_of(command, 600, self.environment()) or "")
+
     def start(self, ranks):
         """Seconds from the command to the first output of its first cell, which needs the process group."""
         first, whole = self.run_once(ranks, self.environment())

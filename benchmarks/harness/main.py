@@ -56,6 +56,8 @@ def plan(lockstep, what, cells, venv):
         yield f"lockstep kernel, {ranks} ranks", lambda ranks=ranks: kernel(lockstep, ranks, cells, venv)
     if "poll" in what:
         yield "lockstep empty loops", lambda: lockstep.bench("poll", 2, 1)
+    for ranks, hosts in ((2, 2), (64, 4), (256, 16), (1024, 64)) if "scale" in what else ():
+        yield f"lockstep {ranks} stub ranks", lambda ranks=ranks, hosts=hosts: lockstep.scale(ranks, hosts)
 
 
 def machine():
@@ -77,7 +79,8 @@ def print_table(results):
 
 
 def main(help_text):
-    everything = ["start", "trivial", "magic", "torch", "debug", "memory", "many", "output", "kernel", "poll"]
+    usual = ["start", "trivial", "magic", "torch", "debug", "memory", "many", "output", "kernel", "poll"]
+    everything = [*usual, "scale"]
     parser = argparse.ArgumentParser(description=help_text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", metavar="WHAT")
     parser.add_argument("--build", default=ROOT / "build" / "release", help="build folder (build/release)")
@@ -95,7 +98,7 @@ def main(help_text):
     lockstep, results, failures = Lockstep(arguments.build), Results(), 0
     try:
         for round_number in range(1, arguments.rounds + 1):
-            for title, measure in plan(lockstep, set(arguments.what or everything), arguments.cells, arguments.peers):
+            for title, measure in plan(lockstep, set(arguments.what or usual), arguments.cells, arguments.peers):
                 print(f"round {round_number}: {title}", file=sys.stderr, flush=True)
                 try:
                     records = measure()
