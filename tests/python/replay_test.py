@@ -55,7 +55,8 @@ class Recorded(unittest.TestCase):
             command = [PROGRAM, "replay", recording, "--rank", rank, *options, "--", sys.executable, JOB, folder, case]
             done = subprocess.run([str(each) for each in command], env=environment(**more), cwd=HERE / "jobs", input=input,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
-            self.assertEqual(done.returncode, code, done.stdout[-6000:])
+            if code is not None:
+                self.assertEqual(done.returncode, code, done.stdout[-6000:])
             file = pathlib.Path(folder, f"rank-{rank}")
             return done.stdout, file.read_text().splitlines() if file.exists() else []
 
@@ -96,12 +97,12 @@ class Ends(Recorded):
         text, lines = self.replay("fails", code=1)
         self.assertIn(error, text)
         self.assertRegex(text, rf'File "[^"]*replay.py", line {line_of("raise FloatingPointError")}, in data_parallel')
-        self.assertRegex(text, r"was replayed in steps 0-1 and 5-7: [0-9]+ collectives")
+        self.assertRegex(text, r"was replayed in steps 0-1 and 5-9: [0-9]+ collectives")
 
     def test_pdb_opens_at_the_exception(self):
         self.record("fails", 1)
         text, _ = self.replay("fails", "--pdb", code=1, input="p ('here', step, dist.get_rank())\nq\n")
-        self.assertIn("('here', 7, 2)", text)
+        self.assertIn("('here', 9, 2)", text)
 
     def test_until(self):
         self.record("fails", 1)
@@ -159,7 +160,7 @@ class Refusals(Recorded):
 
     def test_other_threads_are_said(self):
         self.record("fails", 1)
-        text, _ = self.replay("fails", "--until", 1, OMP_NUM_THREADS="2")
+        text, _ = self.replay("fails", "--until", 1, code=None, OMP_NUM_THREADS="2")  # sums may differ, and end it
         self.assertIn("torch has 2 threads here, and had 1 when this was recorded", text)
 
 

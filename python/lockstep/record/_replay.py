@@ -40,8 +40,10 @@ def start() -> None:
         if here[key] != _about[key] and here[key] and _about[key]:
             _say(f"{what} is {here[key]} here, and was {_about[key]} when this was recorded: results may differ")
 
+    distributed: Any = torch.distributed
+
     def rendezvous(*_: Any, **__: Any) -> Iterator[tuple[Any, int, int]]:
-        yield torch.distributed.HashStore(), int(os.environ["LOCKSTEP_REPLAY_RANK"]), int(_about["world_size"])
+        yield distributed.HashStore(), int(os.environ["LOCKSTEP_REPLAY_RANK"]), int(_about["world_size"])
 
     module: Any = distributed_c10d
     module.rendezvous = rendezvous
@@ -137,7 +139,7 @@ def _begin(number: int, batch: Any, text: str, sets: bool) -> None:
     _values.take_generators(taken)
     recorded = _values.decode(values["generators"], tensors.__getitem__)
     same = all(torch.equal(each, tensors[index]) for index, each in enumerate(taken.tensors) if index < len(tensors))
-    if not same and not sets:
+    if not same and not sets and number > 0:  # before the first step a program may not have seeded all of them
         _say(f"step {number} begins with other states of random generators than the recorded ones, which are put in their "
              "place")
     _values.set_generators(recorded)

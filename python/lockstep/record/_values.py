@@ -116,7 +116,7 @@ def set_state(objects: tuple[Any, ...], values: Any, tensor_at: Callable[[int], 
 
 
 def take_generators(taken: Taken) -> Any:
-    values = {"torch": torch.get_rng_state(), "random": list(random.getstate())}
+    values: dict[str, Any] = {"torch": torch.get_rng_state(), "random": list(random.getstate())}
     values["random"][1] = torch.tensor(values["random"][1], dtype=torch.int64)
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):

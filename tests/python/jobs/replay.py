@@ -58,7 +58,7 @@ def data_parallel(wrap=None):
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(inputs), labels)
             loss.backward()
-            if CASE == "fails" and dist.get_rank() == 2 and step == 7:
+            if CASE == "fails" and dist.get_rank() == 2 and step == 9:
                 raise FloatingPointError(f"the loss of step {step} is {loss.item()!r}")
             if CASE == "dies" and dist.get_rank() == 1 and step == 7:
                 os.kill(os.getpid(), signal.SIGKILL)
