@@ -3,7 +3,7 @@
     lockstep run --record 4 -- torchrun --standalone --nproc_per_node=3 scripts/python/record.py
     lockstep replay FILE --rank 2 -- python scripts/python/record.py
 
-In step 9 the data of rank 2 have a label that the model has no output for: an index error, once in a while, on one rank
+In step 13 the data of rank 2 have a label that the model has no output for: an index error, once in a while, on one rank
 of many.
 """
 
@@ -26,7 +26,7 @@ for number in range(20):
     with lockstep.step(model, optimizer):
         x = torch.randn(16, 20)
         labels = x[:, :4].argmax(1)
-        if number == 9 and rank == 2:
+        if number == 13 and rank == 2:
             labels[3] = 4
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(x), labels)
