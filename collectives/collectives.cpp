@@ -268,7 +268,8 @@ Work barrier(const Group& group, bool async_op) {
 void monitored_barrier(const Group& group, std::chrono::milliseconds timeout, bool wait_all_ranks) {
   const GroupEntry entry = require_member("monitored_barrier", group);
   // A group with a backend for a device has Gloo beside it.
-  if (const BackendConfig& backend = entry.group->identity().backend; !backend.device_part() && backend.str() != "gloo")
+  if (const BackendConfig& backend = entry.group->identity().backend;
+      !backend.device_part() && !backend.parts().front().on_gloo())
     throw ArgumentError(
         fmt::format("dist::monitored_barrier: the backend {} has none, gloo has; use dist::barrier", backend.str()));
   check_limit("monitored_barrier", "timeout", timeout);

@@ -40,7 +40,10 @@ c10::DeviceType device_type(const std::string& name, const std::string& text) {
 }
 }  // namespace
 
-bool BackendConfig::Part::on_gloo() const { return backend == "gloo" || backend == staged_gloo(device); }
+bool BackendConfig::Part::on_gloo() const {
+  return backend == "gloo" || shares_memory() || backend == staged_gloo(device);
+}
+bool BackendConfig::Part::shares_memory() const { return backend == kSharedMemory; }
 
 BackendConfig::BackendConfig(std::string text) : text_(std::move(text)) {
   if (text_.find(':') == std::string::npos) {

@@ -14,8 +14,10 @@ class BackendConfig {
     std::string backend;
     c10::DeviceType device;  // whose tensors the backend takes
 
-    /// Whether it is Gloo, also for tensors of a device, whose values go through host memory.
+    /// Whether it has Gloo's collectives and takes what Gloo takes: Gloo itself, also for tensors of a device, whose
+    /// values go through host memory, and shared memory.
     bool on_gloo() const;
+    bool shares_memory() const;
   };
 
   BackendConfig() = default;

@@ -12,15 +12,23 @@
 #include "collectives/transport/device_plugin.h"
 #include "collectives/transport/gloo_connector.h"
 #include "collectives/transport/nccl_environment.h"
+#include "collectives/transport/shared_memory/shared_memory_connector.h"
 #include "collectives/transport/staged_backend.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::dist {
 
 namespace {
+/// Ranks on several machines share no memory.
+std::unique_ptr<BackendConnector> make_shared_or_gloo(const GroupDescription& group) {
+  auto gloo = make_gloo_connector(group);
+  return group.loopback ? make_shared_memory_connector(group, std::move(gloo)) : std::move(gloo);
+}
+
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, BackendEntry> entries{{"gloo", {c10::DeviceType::CPU, make_gloo_connector}}};
+  std::map<std::string, BackendEntry> entries{{"gloo", {c10::DeviceType::CPU, make_gloo_connector}},
+                                              {kSharedMemory, {c10::DeviceType::CPU, make_shared_or_gloo}}};
 };
 Registry& registry() {
   static Registry registry;

@@ -18,6 +18,9 @@ bool has_backend(const std::string& name);
 /// Registers "nccl" with the plug-in for GPUs. Returns why that can't be done, or an empty text.
 std::string register_nccl_of_plugin();
 
+/// The backend of ranks on one machine that share memory, for tensors of the CPU (shared_memory/).
+inline constexpr const char* kSharedMemory = "shared_memory";
+
 /// Returns "gloo_cuda": Gloo for tensors of that device, whose values go through host memory (staged_backend.h).
 std::string staged_gloo(c10::DeviceType device);
 

@@ -220,7 +220,8 @@ WatchedBackend::WorkPtr WatchedBackend::barrier(const c10d::BarrierOptions& opti
   // A device's barrier is on the device of its group, wherever c10d has made a tensor for the call.
   c10d::BarrierOptions passed = options;
   if (call.on_device()) passed.device = std::nullopt;
-  return run(call, OpType::BARRIER, options.asyncOp, [=](Backend& b) mutable { return b.barrier(with_work(passed)); });
+  return run(call, OpType::BARRIER, options.asyncOp,
+             [passed = call.passed(passed)](Backend& b) { return b.barrier(passed); });
 }
 
 void WatchedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {

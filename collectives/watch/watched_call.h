@@ -71,6 +71,7 @@ struct WatchedBackend::Call {
   }
   static Wire wire_of(const BackendConfig::Part& part) { return part.on_gloo() ? Wire::gloo : Wire::nccl; }
   bool on_gloo() const { return part.on_gloo(); }
+  bool on_shared_memory() const { return part.shares_memory(); }
   /// The transport queues the operation on a device, and the host goes on. Gloo's work on host memory is the host's.
   bool on_device() const { return part.device != c10::DeviceType::CPU && !on_gloo(); }
 
@@ -94,6 +95,14 @@ struct WatchedBackend::Call {
       if (op.op_ == c10d::ReduceOp::SUM) op = c10d::ReduceOp(c10d::ReduceOp::MAX);
       if (op.op_ == c10d::ReduceOp::PRODUCT) op = c10d::ReduceOp(c10d::ReduceOp::MIN);
     }
+  }
+
+  /// Returns the options that the transport gets. All return work, also for an operation that the caller is going to
+  /// wait for; to shared memory this says that it can run where it is waited for.
+  template <typename Options>
+  Options passed(Options options) const {
+    options.asyncOp |= !on_shared_memory();
+    return options;
   }
 
   std::function<void()> finish() const {

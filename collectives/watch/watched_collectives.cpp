@@ -37,7 +37,7 @@ WatchedBackend::WorkPtr WatchedBackend::broadcast(Tensors& tensors, const c10d::
   call.results = tensors;
   Tensors passed = sends && tensors.size() == 1 ? call.tensors.read(tensors) : call.tensors.update(tensors);
   return run(call, OpType::BROADCAST, options.asyncOp,
-             [=](Backend& b) mutable { return b.broadcast(passed, with_work(options)); });
+             [=, options = call.passed(options)](Backend& b) mutable { return b.broadcast(passed, options); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::allgather(TensorLists& outputs, Tensors& inputs,
@@ -54,7 +54,7 @@ WatchedBackend::WorkPtr WatchedBackend::allgather(TensorLists& outputs, Tensors&
   TensorLists written{call.tensors.write(outputs[0])};
   Tensors read = call.tensors.read(inputs);
   return run(call, OpType::ALLGATHER, options.asyncOp,
-             [=](Backend& b) mutable { return b.allgather(written, read, with_work(options)); });
+             [=, options = call.passed(options)](Backend& b) mutable { return b.allgather(written, read, options); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -68,8 +68,9 @@ WatchedBackend::WorkPtr WatchedBackend::_allgather_base(at::Tensor& output, at::
   Call call(config(), CollectiveOp::all_gather_into_tensor, input);
   call.results = {output};
   at::Tensor written = flat(call.tensors.write(output)), read = flat(call.tensors.read(input));
-  return run(call, OpType::_ALLGATHER_BASE, options.asyncOp,
-             [=](Backend& b) mutable { return b._allgather_base(written, read, with_work(options)); });
+  return run(call, OpType::_ALLGATHER_BASE, options.asyncOp, [=, options = call.passed(options)](Backend& b) mutable {
+    return b._allgather_base(written, read, options);
+  });
 }
 
 // `outputs` are by rank, each like `inputs`.
@@ -82,8 +83,9 @@ WatchedBackend::WorkPtr WatchedBackend::all_gather_parts(Call& call, const Tenso
   call.tensors.unpack_all(all, received);
   c10d::AllgatherOptions options;
   options.asyncOp = async;
-  return run(call, OpType::ALLGATHER_COALESCED, async,
-             [=](Backend& b) mutable { return b._allgather_base(received, sent, with_work(options)); });
+  return run(call, OpType::ALLGATHER_COALESCED, async, [=, options = call.passed(options)](Backend& b) mutable {
+    return b._allgather_base(received, sent, options);
+  });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
@@ -157,7 +159,7 @@ WatchedBackend::WorkPtr WatchedBackend::gather(TensorLists& outputs, Tensors& in
   }
   Tensors read = call.tensors.read(inputs);
   return run(call, OpType::GATHER, options.asyncOp,
-             [=](Backend& b) mutable { return b.gather(written, read, with_work(options)); });
+             [=, options = call.passed(options)](Backend& b) mutable { return b.gather(written, read, options); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::scatter(Tensors& outputs, TensorLists& inputs,

@@ -19,12 +19,12 @@
 
 #include "collectives/backend/backend.h"
 #include "collectives/log/collective_log.h"
+#include "collectives/log/peer.h"
 #include "collectives/transport/backend_config.h"
 #include "collectives/watch/device_spans.h"
 #include "collectives/watch/device_works.h"
 #include "collectives/watch/entered.h"
 #include "collectives/watch/hang_watch.h"
-#include "collectives/watch/peer.h"
 #include "protocol/dist_error.h"
 
 namespace lockstep::dist {

@@ -1,5 +1,5 @@
 // The collectives of the watched backend that reduce. On Gloo each is an all_reduce, or a reduce, of one buffer, for
-// which shapes do not matter; what Gloo can't reduce is adapted (Call::adapt).
+// which shapes do not matter; what Gloo can't reduce is adapted (Call::adapt). Shared memory reduces and scatters itself.
 #include <fmt/format.h>
 
 #include "collectives/watch/call_checks.h"
@@ -29,7 +29,7 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce(Tensors& tensors, const c10d::
   Tensors updated = call.tensors.update(tensors);
   if (call.on_gloo()) call.adapt(passed.reduceOp, updated, getSize());
   return run(call, OpType::ALLREDUCE, options.asyncOp,
-             [=](Backend& b) mutable { return b.allreduce(updated, with_work(passed)); });
+             [=, passed = call.passed(passed)](Backend& b) mutable { return b.allreduce(updated, passed); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -70,7 +70,7 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce_coalesced(Tensors& tensors,
   c10d::AllreduceOptions passed = options;
   call.adapt(passed.reduceOp, buffer, getSize());
   return run(call, OpType::ALLREDUCE_COALESCED, options.asyncOp,
-             [=](Backend& b) mutable { return b.allreduce(buffer, with_work(passed)); });
+             [=, passed = call.passed(passed)](Backend& b) mutable { return b.allreduce(buffer, passed); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -108,7 +108,8 @@ WatchedBackend::WorkPtr WatchedBackend::reduce_scatter_parts(Call& call, OpType 
   passed.timeout = options.timeout;
   passed.asyncOp = options.asyncOp;
   call.adapt(passed.reduceOp, own, getSize());
-  return run(call, type, options.asyncOp, [=](Backend& b) mutable { return b.allreduce(buffer, with_work(passed)); });
+  return run(call, type, options.asyncOp,
+             [=, passed = call.passed(passed)](Backend& b) mutable { return b.allreduce(buffer, passed); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -124,11 +125,18 @@ WatchedBackend::WorkPtr WatchedBackend::reduce_scatter(Tensors& outputs, TensorL
   }
   Call call(config(), op, outputs, -1, options.reduceOp.op_);
   call.results = outputs;
-  if (call.on_gloo()) return reduce_scatter_parts(call, OpType::REDUCE_SCATTER, outputs, inputs[0], options);
+  if (call.on_gloo() && !call.on_shared_memory())
+    return reduce_scatter_parts(call, OpType::REDUCE_SCATTER, outputs, inputs[0], options);
   Tensors written = call.tensors.write(outputs);
   TensorLists read{call.tensors.read(inputs[0])};
+  c10d::ReduceScatterOptions passed = options;
+  if (call.on_shared_memory()) {
+    for (at::Tensor& each : read[0])
+      if (may_share_memory(each, written[0])) each = each.clone();  // it would be overwritten while it is read
+    call.adapt(passed.reduceOp, written, getSize());
+  }
   return run(call, OpType::REDUCE_SCATTER, options.asyncOp,
-             [=](Backend& b) mutable { return b.reduce_scatter(written, read, with_work(options)); });
+             [=, passed = call.passed(passed)](Backend& b) mutable { return b.reduce_scatter(written, read, passed); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -143,10 +151,17 @@ WatchedBackend::WorkPtr WatchedBackend::_reduce_scatter_base(at::Tensor& output,
   }
   Call call(config(), op, input, -1, options.reduceOp.op_);
   call.results = {output};
-  if (call.on_gloo()) return reduce_scatter_parts(call, OpType::_REDUCE_SCATTER_BASE, {output}, {input}, options);
+  if (call.on_gloo() && !call.on_shared_memory())
+    return reduce_scatter_parts(call, OpType::_REDUCE_SCATTER_BASE, {output}, {input}, options);
   at::Tensor written = flat(call.tensors.write(output)), read = flat(call.tensors.read(input));
-  return run(call, OpType::_REDUCE_SCATTER_BASE, options.asyncOp,
-             [=](Backend& b) mutable { return b._reduce_scatter_base(written, read, with_work(options)); });
+  c10d::ReduceScatterOptions passed = options;
+  if (call.on_shared_memory()) {
+    if (may_share_memory(read, written)) read = read.clone();  // it would be overwritten while it is read
+    call.adapt(passed.reduceOp, {written}, getSize());
+  }
+  return run(
+      call, OpType::_REDUCE_SCATTER_BASE, options.asyncOp,
+      [=, passed = call.passed(passed)](Backend& b) mutable { return b._reduce_scatter_base(written, read, passed); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,

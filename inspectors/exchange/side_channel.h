@@ -18,9 +18,9 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "collectives/log/death_watch.h"
 #include "collectives/rank_context.h"
 #include "collectives/transport/backend_factory.h"
-#include "collectives/watch/death_watch.h"
 #include "protocol/rank_set.h"
 
 namespace lockstep::inspect {

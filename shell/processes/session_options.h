@@ -16,12 +16,15 @@ namespace lockstep::shell {
 /// SessionOptions::launch of ranks on the nodes of a Ray cluster.
 inline constexpr const char* kRay = "ray";
 
+/// The backend of ranks on the CPU of one machine (collectives/transport/shared_memory).
+inline constexpr const char* kSharedMemory = "shared_memory";
+
 struct SessionOptions {
   std::optional<int> num_processes;  // none: one per visible GPU, two CPU ranks where there is none
   std::vector<int> gpu_ids;
   bool share_gpu = false;  // ranks may share GPUs; their collectives go over Gloo, unless `backend` says NCCL
   bool all_gpus_visible = false;  // each rank sees every GPU of the session; else its own only
-  std::string backend = "auto";  // auto, gloo, nccl, cpu:gloo,cuda:nccl
+  std::string backend = "auto";  // auto, gloo, shared_memory, nccl, cpu:gloo,cuda:nccl
   double cell_timeout_s = 0;  // 0: none
   double hang_timeout_s = 0;  // 0: only proven hangs
   double compile_timeout_s = 60;

@@ -132,6 +132,10 @@ std::string wish_for_gpus(const SessionOptions& options) {
   return options.backend.ends_with("nccl") ? "--backend " + options.backend : "";
 }
 
+std::string backend_on_cpu(const SessionOptions& options) {
+  return options.backend == kSharedMemory ? kSharedMemory : "gloo";
+}
+
 /// Returns, per rank, an index into the visible GPUs.
 std::vector<int> choose_gpus(const SessionOptions& options, const Gpus& gpus, int world_size) {
   std::vector<int> usable = options.gpu_ids;
@@ -156,9 +160,9 @@ std::vector<int> choose_gpus(const SessionOptions& options, const Gpus& gpus, in
 }  // namespace
 
 void check_backend(const std::string& name) {
-  static const std::vector<std::string> kBackends = {"auto", "gloo", "nccl", "cpu:gloo,cuda:nccl"};
+  static const std::vector<std::string> kBackends = {"auto", "gloo", kSharedMemory, "nccl", "cpu:gloo,cuda:nccl"};
   if (std::find(kBackends.begin(), kBackends.end(), name) == kBackends.end())
-    throw UsageError("--backend " + name + ": it is one of auto, gloo, nccl and cpu:gloo,cuda:nccl" +
+    throw UsageError("--backend " + name + ": it is one of auto, gloo, shared_memory, nccl and cpu:gloo,cuda:nccl" +
                      did_you_mean(name, kBackends));
 }
 
@@ -179,6 +183,10 @@ SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
       throw UsageError("GPU " + std::to_string(id) + " does not exist: " + count_text(gpus.count()) + " visible, " +
                        (gpus.count() == 1 ? "GPU 0" : "GPUs 0-" + std::to_string(gpus.count() - 1)));
 
+  if (options.backend == kSharedMemory && (on_gpu || options.has_python_ranks()))
+    throw UsageError(std::string("--backend shared_memory: it is for ranks in C++ and tensors of the CPU. ") +
+                     (on_gpu ? "Hide the GPUs to run on the CPU (CUDA_VISIBLE_DEVICES= lockstep)" : "Leave it out"));
+
   SessionPlan plan;
   const int asked = options.gpu_ids.empty() ? gpus.count() : static_cast<int>(options.gpu_ids.size());
   plan.world_size = options.num_processes.value_or(!on_gpu ? 2 : options.share_gpu ? std::max(2, asked) : asked);
@@ -192,7 +200,9 @@ SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
     plan.devices.push_back("cuda:" + std::to_string(options.all_gpus_visible ? gpu : 0));
     if (!options.all_gpus_visible) plan.visible_devices.push_back(gpus.visible[static_cast<size_t>(gpu)]);
   }
-  plan.backend = !on_gpu || (options.share_gpu && options.backend == "auto") ? "gloo" : options.backend;
+  plan.backend = !on_gpu                                          ? backend_on_cpu(options)
+                 : options.share_gpu && options.backend == "auto" ? "gloo"
+                                                                  : options.backend;
   plan.separate_hosts = options.share_gpu && plan.backend != "gloo";
   plan.threads = threads.value_or(std::max(1, cores() / plan.world_size));
   return plan;

@@ -17,7 +17,7 @@ struct SessionPlan {
   std::vector<std::string> devices;  // per rank, as its process counts: "cpu", "cuda:0"
   std::vector<int> gpu_ids;  // per rank, as the user counts: among the visible GPUs; empty on the CPU
   std::vector<std::string> visible_devices;  // per rank: its CUDA_VISIBLE_DEVICES; empty: as the session's
-  std::string backend;  // gloo, nccl, cpu:gloo,cuda:nccl; auto: the last for ranks on GPUs
+  std::string backend;  // gloo, shared_memory, nccl, cpu:gloo,cuda:nccl; auto: the last for ranks on GPUs
   bool separate_hosts = false;  // NCCL takes each rank for a host, so that ranks can share a GPU
   int threads = 1;  // per rank, intra-op
 };

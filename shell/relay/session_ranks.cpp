@@ -40,6 +40,7 @@ SessionOptions options_of(const StartRanks& order) {
   options.backend = order.backend;
   options.share_gpu = order.share_gpu;
   options.all_gpus_visible = order.all_gpus_visible;
+  options.python = order.python;
   // Other relays of this machine have the other GPUs, unless the launcher has given each its own.
   if (const int gpus = find_gpus().count(); gpus > 0 && order.local_size > order.count)
     options.gpu_ids = {order.local_first % gpus};

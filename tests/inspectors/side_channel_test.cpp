@@ -7,8 +7,8 @@
 
 #include <thread>
 
+#include "collectives/log/death_watch.h"
 #include "collectives/session_group.h"
-#include "collectives/watch/death_watch.h"
 #include "inspectors/verify/verify.h"
 #include "tests/support/spawn_ranks.h"
 

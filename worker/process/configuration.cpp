@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -124,8 +125,10 @@ Configuration read_configuration(const char* (*lookup)(const char*)) {
   c.identity = read.required("LOCKSTEP_IDENTITY", "the name by which the hub knows this rank");
   read_store(read, c);
   c.backend = read.text("LOCKSTEP_BACKEND").value_or("gloo");
-  if (c.backend != "auto" && c.backend != "gloo" && c.backend != "nccl" && c.backend != "cpu:gloo,cuda:nccl")
-    read.problem("LOCKSTEP_BACKEND", "is '" + c.backend + "': it has to be auto, gloo, nccl or cpu:gloo,cuda:nccl");
+  constexpr std::array kBackends = {"auto", "gloo", "shared_memory", "nccl", "cpu:gloo,cuda:nccl"};
+  if (std::ranges::find(kBackends, c.backend) == kBackends.end())
+    read.problem("LOCKSTEP_BACKEND",
+                 "is '" + c.backend + "': it has to be auto, gloo, shared_memory, nccl or cpu:gloo,cuda:nccl");
   read_device(read, c);
   c.threads = read.integer("LOCKSTEP_THREADS", 1, 4096, std::max(1, cores_of_this_process() / c.local_world_size));
   c.generation = read.integer("LOCKSTEP_GENERATION", 0, kAny, 0);

@@ -24,7 +24,7 @@ struct Configuration {
   // LOCKSTEP_GENERATION: of the regroup at which it takes a lost rank's place; 0: it takes none.
   int64_t generation = 0;
   std::string store_key;  // LOCKSTEP_STORE_KEY: before every key of this session, so that nobody else can name one
-  std::string backend = "gloo";  // LOCKSTEP_BACKEND: auto, gloo, nccl, cpu:gloo,cuda:nccl
+  std::string backend = "gloo";  // LOCKSTEP_BACKEND: auto, gloo, shared_memory, nccl, cpu:gloo,cuda:nccl
   std::string device = "cpu";  // LOCKSTEP_DEVICE: cpu, cuda:N
   // LOCKSTEP_GPU_ID, which counts as the user does among the GPUs that the session sees; default: N of cuda:N. The two
   // differ where each rank sees one GPU only. -1 on the CPU.

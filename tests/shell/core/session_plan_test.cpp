@@ -42,6 +42,15 @@ TEST(SessionPlan, TwoRanksOnTheCpuByDefault) {
   EXPECT_GE(plan.threads, 1);
 }
 
+TEST(SessionPlan, SharedMemoryIsForRanksInCxxOnTheCpu) {
+  SessionOptions options = ranks(2);
+  options.backend = "shared_memory";
+  EXPECT_EQ(plan_session(options, kNoGpus).backend, "shared_memory");
+  EXPECT_THAT(plan_error(options, machine_with({"0", "1"})), HasSubstr("Hide the GPUs"));
+  options.python = "python3";
+  EXPECT_THAT(plan_error(options, kNoGpus), HasSubstr("ranks in C++"));
+}
+
 TEST(SessionPlan, NumbersOfRanks) {
   EXPECT_THAT(plan_error(ranks(0)), HasSubstr("at least one rank"));
   EXPECT_THAT(plan_error(ranks(-3)), HasSubstr("-n -3"));

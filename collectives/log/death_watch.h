@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/watch/peer.h"
+#include "collectives/log/peer.h"
 #include "protocol/descriptor.h"
 
 namespace lockstep::dist {

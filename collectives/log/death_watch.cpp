@@ -1,4 +1,4 @@
-#include "collectives/watch/death_watch.h"
+#include "collectives/log/death_watch.h"
 
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-#include "collectives/watch/peer.h"
+#include "collectives/log/peer.h"
 
 #include <unistd.h>
 

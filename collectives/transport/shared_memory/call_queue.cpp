@@ -1,0 +1,143 @@
+#include "collectives/transport/shared_memory/call_queue.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "collectives/transport/shared_memory/shared_region.h"
+#include "protocol/blocked_signals.h"
+
+namespace lockstep::dist {
+
+QueuedWork::QueuedWork(c10d::OpType type, std::shared_ptr<CallQueue> queue, std::vector<at::Tensor> results,
+                       std::function<void()> run)
+    : c10d::Work(-1, type),
+      queue_(std::move(queue)),
+      results_(std::move(results)),
+      run_(std::move(run)),
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+
+bool QueuedWork::isCompleted() {
+  if (Work::isCompleted()) return true;
+  queue_->start();
+  return false;
+}
+
+bool QueuedWork::wait(std::chrono::milliseconds timeout) {
+  if (timeout == kNoTimeout) {
+    queue_->run_until(*this);
+  } else {
+    queue_->start();  // what runs here could not be left at the limit
+  }
+  return Work::wait(timeout);
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> QueuedWork::getFuture() {
+  if (!future_->completed()) queue_->start();
+  return future_;
+}
+
+std::exception_ptr QueuedWork::run(std::exception_ptr failed) {
+  if (!failed) {
+    try {
+      run_();
+    } catch (...) {  // for all who wait for it
+      failed = std::current_exception();
+    }
+  }
+  run_ = {};  // with the tensors
+  finish(failed);
+  return failed;
+}
+
+void QueuedWork::complete_future(const std::exception_ptr& error) {
+  if (error)
+    future_->setError(error);
+  else
+    future_->markCompleted(results_);
+}
+
+void CallQueue::add(WorkPtr work, bool waits_at_once) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+  }
+  if (!waits_at_once) start();
+}
+
+void CallQueue::start() {
+  const std::lock_guard lock(mutex_);
+  if (queue_.empty() || started_ || closed_) return;
+  started_ = true;
+  if (!thread_.joinable()) {
+    const BlockedSignals signals;  // they are for the threads of the program
+    thread_ = std::thread([self = shared_from_this()] { self->serve(); });
+  }
+  to_run_.notify_one();
+}
+
+void CallQueue::serve() {
+  pthread_setname_np(pthread_self(), "lockstep-shared");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    to_run_.wait(lock, [&] { return closed_ || (started_ && !running_); });
+    if (closed_) return;
+    if (queue_.empty())
+      started_ = false;
+    else
+      run_first(lock);
+  }
+}
+
+void CallQueue::run_until(QueuedWork& work) {
+  std::unique_lock lock(mutex_);
+  while (!work.Work::isCompleted()) {
+    if (running_ || queue_.empty())
+      ended_.wait(lock);
+    else
+      run_first(lock);
+  }
+}
+
+// The next call may begin before those who wait for the future of this one are called.
+void CallQueue::run_first(std::unique_lock<std::mutex>& lock) {
+  WorkPtr work = std::move(queue_.front());
+  queue_.pop_front();
+  running_ = true;
+  const std::exception_ptr failed = failed_;
+  lock.unlock();
+  const std::exception_ptr error = work->run(failed);
+  lock.lock();
+  if (!failed_) failed_ = error;
+  running_ = false;
+  if (queue_.empty())
+    started_ = false;  // its thread may sleep, having found this one at work
+  else if (started_)
+    to_run_.notify_one();
+  ended_.notify_all();
+  lock.unlock();
+  work->complete_future(error);
+  work.reset();
+  lock.lock();
+}
+
+void CallQueue::close(const std::function<void()>& interrupt) {
+  std::thread thread;
+  {
+    std::unique_lock lock(mutex_);
+    if (running_ || !queue_.empty()) interrupt();
+    ended_.wait(lock, [&] { return !running_; });
+    if (!failed_) failed_ = std::make_exception_ptr(SharedMemoryError("the group was closed"));
+    while (!queue_.empty()) run_first(lock);
+    closed_ = true;
+    thread = std::move(thread_);
+    to_run_.notify_one();
+  }
+  if (!thread.joinable()) return;
+  if (thread.get_id() == std::this_thread::get_id())
+    thread.detach();  // a callback has let go of the group; the thread ends when that returns
+  else
+    thread.join();
+}
+
+}  // namespace lockstep::dist

@@ -1,0 +1,70 @@
+// The collectives of one group that this rank has called, and not done yet. They run one after the other, in the order of
+// the calls: on a thread of the queue, or on the thread that waits for one of them, which spares two changes of threads.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+namespace lockstep::dist {
+
+class CallQueue;
+
+class QueuedWork : public c10d::Work {
+ public:
+  /// `run` does the collective; `results` are what the future gives.
+  QueuedWork(c10d::OpType type, std::shared_ptr<CallQueue> queue, std::vector<at::Tensor> results,
+             std::function<void()> run);
+
+  bool isCompleted() override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  std::vector<at::Tensor> result() override { return results_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  friend class CallQueue;
+  /// Does it, unless `failed`, and returns why it has failed. Whoever waits for it goes on.
+  std::exception_ptr run(std::exception_ptr failed);
+  /// Calls what waits for the future, which may call collectives and wait for them.
+  void complete_future(const std::exception_ptr& error);
+
+  const std::shared_ptr<CallQueue> queue_;
+  const std::vector<at::Tensor> results_;
+  std::function<void()> run_;
+  const c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+class CallQueue : public std::enable_shared_from_this<CallQueue> {
+ public:
+  using WorkPtr = c10::intrusive_ptr<QueuedWork>;
+
+  /// `waits_at_once`: the caller waits for it next, so that it runs there.
+  void add(WorkPtr work, bool waits_at_once);
+  /// Has the thread of the queue run what is in it.
+  void start();
+  /// Runs what is in the queue on the calling thread, up to `work`, or waits while another thread runs it.
+  void run_until(QueuedWork& work);
+  /// Calls that are not done fail from now on; `interrupt` is called where there are any, and must end the one that runs.
+  /// Ends the thread. Must be called once.
+  void close(const std::function<void()>& interrupt);
+
+ private:
+  void serve();
+  /// `lock` is released while the first of the queue runs.
+  void run_first(std::unique_lock<std::mutex>& lock);
+
+  std::mutex mutex_;  // of all below
+  std::condition_variable to_run_, ended_;  // for the thread of the queue; for threads that wait for a call
+  std::deque<WorkPtr> queue_;
+  bool running_ = false;  // a thread runs one
+  bool started_ = false;  // the thread of the queue is to run what is there
+  bool closed_ = false;
+  std::exception_ptr failed_;  // the first failure is that of all later calls: the ranks are no longer in step
+  std::thread thread_;  // from the first call on that nobody waits for at once; keeps the queue
+};
+
+}  // namespace lockstep::dist
