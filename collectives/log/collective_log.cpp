@@ -261,6 +261,11 @@ bool CollectiveLog::name_site(uint64_t number, const CallPlace& place) {
   return true;
 }
 
+/// Returns how many there are. A rank that has damaged its log may claim more than fit.
+static uint32_t code_ranges(const Header& header) {
+  return std::min(header.code_range_count.load(std::memory_order_acquire), kCodeRangeCapacity);
+}
+
 std::optional<CollectiveRecord> CollectiveLogReader::record(uint64_t number) const {
   const Entry& entry = mapping_->entry(number);
   const uint64_t before = entry.sequence.load(std::memory_order_acquire);
@@ -311,7 +316,7 @@ std::optional<CollectiveRecord> CollectiveLogReader::record(uint64_t number) con
     return record;
   }
   const Header& header = mapping_->header();
-  for (uint32_t i = header.code_range_count.load(std::memory_order_acquire); record.call_site && i-- > 0;) {
+  for (uint32_t i = code_ranges(header); record.call_site && i-- > 0;) {
     const CodeRange& range = mapping_->code_range(i);
     if (record.call_site - range.begin >= range.size) continue;
     record.site_cell = range.cell;
@@ -380,7 +385,7 @@ bool LoggedGroup::counts_messages_with(int rank) const {
 
 uint64_t CollectiveLogReader::code_address(int64_t cell, uint64_t offset) const {
   const Header& header = mapping_->header();
-  for (uint32_t i = header.code_range_count.load(std::memory_order_acquire); i-- > 0;) {
+  for (uint32_t i = code_ranges(header); i-- > 0;) {
     const CodeRange& range = mapping_->code_range(i);
     if (range.cell == cell) return offset < range.size ? range.begin + offset : 0;
   }

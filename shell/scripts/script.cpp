@@ -328,8 +328,11 @@ std::string format_script(const std::vector<ScriptCell>& cells, Language languag
     }
     text += "\n";
     std::istringstream stream{cell.text};
-    for (std::string line; std::getline(stream, line);)
-      text += (cell.markdown ? sign + (line.empty() ? "" : " ") : "") + line + "\n";
+    for (std::string line; std::getline(stream, line);) {
+      std::string written = (cell.markdown ? sign + (line.empty() ? "" : " ") : "") + line;
+      if (cell.markdown && marker_of(written, language)) written.insert(sign.size(), " ");  // not the begin of a cell
+      text += written + "\n";
+    }
   }
   return text;
 }
