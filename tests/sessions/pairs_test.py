@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What happens where a process of a session is killed, or stopped for a while, in each phase of a cell: the table of docs/reliability.md.
+"""What happens where a process of a session is killed, or stopped for a while, in each phase of a session: the tables of docs/reliability.md.
 
-Usage: pairs_test.py LOCKSTEP. After each row the variable of each live rank must have its value, lines that were printed must be
+Usage: pairs_test.py LOCKSTEP [WORD…]; rows that have all of the words. After each row the variable of each live rank must have its value, lines that were printed must be
 there, and collectives must work once all ranks live again (harmed_session.py).
 """
 import json
@@ -20,7 +20,6 @@ from processes import start_time
 from typed_session import numbers_of
 
 LIMIT_S = 300  # ends what hangs; judges nothing
-LINES = 50_000
 ALL = set(RANKS)
 
 # Victim: the ranks that live after it was killed, and what the session says then.
@@ -29,18 +28,34 @@ KILLED = {
     "rank 1": ({0, 2}, "✗ rank 1: SIGKILL"),
     "all ranks": (set(), "no rank is left"),
     "the compiler": (ALL, "lockstep-compiler was killed by SIGKILL"),
+    "the compiler's children": (ALL, ""),  # what is lost with them is made again, or the cell fails
     "the store": (ALL, "the store's process was killed by SIGKILL"),
+    "the shell": (None, ""),
 }
 RANKS_OF = {"rank 0": [0], "rank 1": [1], "all ranks": list(RANKS)}
-PHASES = ("idle", "compiling", "running", "in a collective", "printing")
+PHASES = ("idle", "compiling", "loading", "running", "in a collective", "printing")  # of a cell
+OF_RANKS = ("starting", "restarting", "shutting down")
 
 
 def pids_of(s, victim):
+    if victim == "the shell":
+        return [s.session.pid]
     if victim == "the compiler":
         return s.compilers()
+    if victim == "the compiler's children":
+        compilers = s.compilers()
+        return [pid for pid in compilers if parent_of(pid) in compilers]
     if victim == "the store":
         return [pid for pid, _ in s.processes("--store")]
-    return [s.process_of(rank) for rank in RANKS_OF[victim]]
+    return s.processes_of(RANKS_OF[victim])
+
+
+def parent_of(pid):
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None  # it has ended
+    return int(text[text.rindex(")") + 2:].split()[1])
 
 
 def wait_until(is_so, s, what):
@@ -60,6 +75,11 @@ def is_stopped(pid):
     return start_time(pid) is None or all(task[task.rindex(")") + 2] == "T" for task in tasks)
 
 
+def objects_of(pid):
+    """What the process has mapped."""
+    return {line.split(maxsplit=5)[-1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if ".so" in line}
+
+
 def is_in_journal(s, cell):
     """Whether the session has written down that the cell runs next."""
     (journal,) = Path(s.environment["XDG_STATE_HOME"]).glob(f"lockstep/sessions/{s.session.pid}-*/cells.jsonl")
@@ -75,21 +95,28 @@ class Phase:
         self.released = s.folder / "released"
         self.released.unlink(missing_ok=True)
         self.stopped = []
+        self.held = []  # a rank that does not load the cell: the others wait for it
         wait = f'while (::access("{self.released}", F_OK) != 0) {{}}'
         goes, arrives, ends = (f'std::printf("%d {does}\\n", rank); std::fflush(stdout);' for does in ("goes", "arrives", "ends"))
-        self.cell = f"{effect(random.Random(name))} {ends}" if name in ("idle", "compiling") else ""
+        self.cell = f"{effect(s.random)} {ends}" if name in ("idle", "compiling", "loading") else ""
         if name == "compiling":
             self.stopped = s.compilers()
             for pid in self.stopped:
                 send(pid, signal.SIGSTOP)
             s.session.type(self.cell)
             wait_until(lambda: is_in_journal(s, self.cell), s, "the cell is not in the journal")
+        elif name == "loading":
+            first, *self.held = s.processes_of([0, 2])
+            loaded = objects_of(first)
+            send(self.held[0], signal.SIGSTOP)
+            s.session.type(self.cell)
+            wait_until(lambda: objects_of(first) - loaded, s, "rank 0 does not load the cell")
         elif name == "running":
             s.session.type(f"{goes} {wait} {ends}")
         elif name == "in a collective":
             s.session.type(f"{goes} if (rank == 2) {{ {wait} {arrives} }} dist::barrier(); {ends}")
         elif name == "printing":
-            s.session.type(s.printing(LINES))
+            s.session.type(f"{s.printing_until(self.released)} {ends}")
             s.session.wait_for_text(f"0:{s.cell}:")
         if name in ("running", "in a collective"):
             for rank in RANKS:
@@ -97,7 +124,7 @@ class Phase:
 
     def release(self, but=()):
         self.released.touch()
-        for pid in self.stopped:
+        for pid in (*self.stopped, *self.held):
             if pid not in but:
                 send(pid, signal.SIGCONT)
 
@@ -106,16 +133,15 @@ class Phase:
         stopped = RANKS_OF.get(victim, [])
         others = [rank for rank in RANKS if rank not in stopped]
         # No rank runs a cell before all have loaded it.
-        if self.name in ("idle", "compiling") and (stopped or victim == "the compiler"):
+        waits = self.name in ("idle", "compiling") and victim.startswith("the compiler")
+        if victim == "the shell" or waits or self.name in ("idle", "compiling", "loading") and stopped:
             others = []
         for rank in others:
-            if self.name == "printing":
-                self.s.session.wait_for_text(f"{rank}:{self.s.cell}:{LINES - 1}\n")
-            elif self.name != "in a collective" or not stopped:
+            if self.name != "in a collective" or not stopped:
                 self.s.session.wait_for_text(f"{rank} ends\n")
             elif rank == 2:
                 self.s.session.wait_for_text("2 arrives\n")
-        if not others:
+        if not others and victim != "the shell":
             self.s.session.type("%dist_status")
             for rank in RANKS:
                 state = "no answer" if rank in stopped else r"\w+"
@@ -128,6 +154,10 @@ def row(s, victim, is_killed, name):
     pids = pids_of(s, victim)
     phase = Phase(s, name, s.effect if is_killed else s.certain_effect)
     live, says = KILLED[victim]
+    if victim == "the compiler's children" and name == "compiling":
+        pids = pids_of(s, victim)  # one of them compiles the cell
+    if victim == "the shell" and is_killed:
+        return shell_is_killed(s, phase)
     for pid in pids:
         send(pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
     if is_killed:
@@ -139,19 +169,21 @@ def row(s, victim, is_killed, name):
     phase.release(but=pids)
     if name == "idle" and not is_killed:
         s.session.type(phase.cell)
-        wait_until(lambda: is_in_journal(s, phase.cell), s, "the cell is not in the journal")  # what is typed before waits for its end
-    elif victim in ("the compiler", "the store"):
-        s.session.type(s.effect(random.Random(name)))  # the end of a compiler is found by the next cell
+        if victim != "the shell":
+            wait_until(lambda: is_in_journal(s, phase.cell), s, "the cell is not in the journal")
+    elif victim in ("the compiler", "the compiler's children", "the store"):
+        s.session.type(s.effect(s.random))  # the end of a compiler is found by the next cell
     if is_killed:
-        s.session.wait_for_text(says)
+        if says:
+            s.session.wait_for_text(says)
     else:
         phase.wait_for_others(victim)
         for pid in pids:
             send(pid, signal.SIGCONT)
     text = s.cells()
     if name == "printing":
-        s.check_lines(text, LINES, RANKS, complete=s.live == ALL)
-    elif not is_killed:
+        s.check_lines(text, None, RANKS, complete=s.live == ALL)
+    if not is_killed:
         ended = {int(rank) for rank in re.findall(r"│ (\d) ends$", text, re.MULTILINE)}
         check(ended == ALL, f"ranks {ended} have run the cell: {text}")
     if name == "in a collective" and s.live not in (ALL, set()):
@@ -159,7 +191,7 @@ def row(s, victim, is_killed, name):
         check(set().union(*(numbers_of(ranks) for ranks, _ in left)) == s.live and all(f"{victim} left the collective barrier" in why for _, why in left),
               f"the others left the collective without an error that names {victim}: {text}")
     s.look()
-    if name == "compiling":
+    if name in ("compiling", "loading"):
         ran = {rank: s.kept[rank] != before[rank] for rank in s.live}
         check(len(set(ran.values())) < 2, f"the cell ran on some ranks only: {ran}")
     if not s.store:
@@ -169,21 +201,75 @@ def row(s, victim, is_killed, name):
         s.live = set(ALL)
         text = s.cells("%restart")
         check("is back" in text, text)
+    else:
+        return
     s.look()
+
+
+def shell_is_killed(s, phase):
+    """Processes that are stopped end, too."""
+    send(s.session.pid, signal.SIGKILL)
+    s.session.wait_end()
+    s.after_end(killed=True)
+
+
+def row_of_ranks(s, victim, name):
+    """A victim that is killed while ranks start, come back or end. What follows works as if it had been there."""
+    if name == "starting":
+        s.cells("%dist_shutdown")
+        s.session.type("%dist_init")
+        wait_until(lambda: len(ranks_of(s)) == len(RANKS), s, "the ranks are not started")
+        ranks = ranks_of(s)
+    elif name == "restarting":
+        ranks = s.processes_of(RANKS)
+        send(ranks[1], signal.SIGKILL)
+        s.session.wait_for_text(KILLED["rank 1"][1])
+        before = set(ranks_of(s))
+        s.session.type("%restart")
+        wait_until(lambda: set(ranks_of(s)) - before, s, "the rank is not started again")
+        (ranks[1],) = set(ranks_of(s)) - before
+    else:
+        ranks = s.processes_of(RANKS)
+        s.session.type("%dist_shutdown")
+    if victim == "the shell":
+        return shell_is_killed(s, None)
+    if victim.startswith("the "):
+        pids = pids_of(s, victim)
+    else:
+        pids = [ranks[rank] for rank in RANKS_OF[victim]]
+    for pid in pids:
+        send(pid, signal.SIGKILL)
+    s.session.settle()  # it says what has happened, or that it was too late for that
+    s.live, s.store = set(ALL), True
+    s.cells("%dist_reset")
+    s.define()
+    s.look()
+
+
+def ranks_of(s):
+    """The processes of ranks, as they were started: at the start of a session in the order of ranks."""
+    return sorted(pid for (pid, _), command in s.processes("lockstep-worker").items() if command.endswith("lockstep-worker"))
 
 
 def main():
     failed = 0
     with tempfile.TemporaryDirectory(prefix="lockstep-pairs-") as folder:
         s = HarmedSession(sys.argv[1], Path(folder), LIMIT_S)
+        s.random = random.Random(1)  # a text that comes again would run its object again, without a compiler
         for is_killed in (True, False):
             for victim in KILLED:
-                for name in PHASES:
-                    print(f"{victim}, {'killed' if is_killed else 'stopped for a while'}: {name}", flush=True)
+                for name in (*PHASES, *(OF_RANKS if is_killed else ())):
+                    title = f"{victim}, {'killed' if is_killed else 'stopped for a while'}: {name}"
+                    if not all(word in title for word in sys.argv[2:]):
+                        continue
+                    begin = time.monotonic()
                     try:
                         if not s.session:
                             s.begin()
-                        row(s, victim, is_killed, name)
+                        if name in OF_RANKS:
+                            row_of_ranks(s, victim, name)
+                        else:
+                            row(s, victim, is_killed, name)
                     except Exception as error:  # also one of this test: the other rows are wanted
                         failed += 1
                         if not isinstance(error, AssertionError):
@@ -192,6 +278,7 @@ def main():
                         if s.session:
                             s.session.__exit__()
                             s.session = None
+                    print(f"{time.monotonic() - begin:5.1f} s  {title}", flush=True)
         s.leave()
     return 1 if failed else 0
 

@@ -28,7 +28,27 @@ void print_lines(const char* folder, int cell, long lines) {
   }
   ::close(count);
 }
+// Some more every few milliseconds, until there is the file `end`.
+void print_lines_until(const char* folder, int cell, const char* end) {
+  int count = ::open((std::string(folder) + "/" + std::to_string(rank) + "." + std::to_string(cell)).c_str(), O_RDWR | O_CREAT, 0600);
+  char line[64];
+  for (long i = 0, over = 0; !over;) {
+    over = ::access(end, F_OK) == 0;
+    for (int part = 0; part < 64; ++part) {
+      int size = std::snprintf(line, sizeof line, "%d:%d:%ld\\n", rank, cell, i);
+      if (::write(1, line, size) != size) over = 1;
+      ++i;
+      (void)!::pwrite(count, &i, sizeof i, 0);
+    }
+    if (!over) ::usleep(3000);
+  }
+  ::close(count);
+}
 """
+
+# What look() asks: one cell, whose text is always the same, so that it is compiled once.
+KEPT = 'std::printf("kept %d %lu\\n", rank, kept);'
+SUM = ' { auto t = torch::full({1}, rank + 1); dist::all_reduce(t); std::printf("sum %d %ld\\n", rank, t.item<long>()); }'
 
 
 class Broken(AssertionError):
@@ -121,6 +141,10 @@ class HarmedSession:
         self.cell += 1
         return f'print_lines("{self.counts}", {self.cell}, {lines});'
 
+    def printing_until(self, file):
+        self.cell += 1
+        return f'print_lines_until("{self.counts}", {self.cell}, "{file}");'
+
     # ---- What must be true.
 
     def check_lines(self, text, lines, ranks, complete=True, may_drop=False):
@@ -133,7 +157,7 @@ class HarmedSession:
         for rank in ranks:
             count = self.counts / f"{rank}.{self.cell}"
             written = int.from_bytes(count.read_bytes()[:8], "little") if count.exists() else 0
-            if complete:
+            if complete and lines is not None:
                 check(written == lines, f"rank {rank} has written {written} of {lines} lines: {text[-2000:]}")
             if may_drop and "of output not shown" in text:
                 check(seen[rank] == sorted(set(seen[rank])), f"rank {rank}: lines are doubled or out of order")
@@ -145,14 +169,14 @@ class HarmedSession:
         """Checks what must be true after each round."""
         if not self.live:
             return
-        text = self.cells('std::printf("kept %d %lu\\n", rank, kept);')
+        all_live = self.live == set(RANKS) and self.store
+        text = self.cells(KEPT + SUM if all_live else KEPT)
         found = {int(rank): int(value) for rank, value in re.findall(r"│ kept (\d+) (\d+)$", text, re.MULTILINE)}
         check(set(found) == self.live, f"ranks {self.live} must answer, ranks {set(found)} did: {text}")
         for rank, value in found.items():
             check(value in self.kept[rank], f"rank {rank} has {value}, not one of {self.kept[rank]}: {text}")
             self.kept[rank] = {value}
-        if self.live == set(RANKS) and self.store:
-            text = self.cells('{ auto t = torch::full({1}, rank + 1); dist::all_reduce(t); std::printf("sum %d %ld\\n", rank, t.item<long>()); }')
+        if all_live:
             check(len(re.findall(r"│ sum \d+ 6$", text, re.MULTILINE)) == len(RANKS), f"a collective failed: {text}")
 
     # ---- Its processes.
@@ -163,10 +187,13 @@ class HarmedSession:
     def compilers(self):
         return [pid for pid, _ in self.processes("lockstep-compiler")]
 
-    def process_of(self, rank):
-        """The pid, from what the session says."""
+    def processes_of(self, ranks):
+        """Their pids, from what the session says."""
         rows = dict(re.findall(r"^(\d+) +\w+ +(\d+) ", self.cells("%dist_status"), re.MULTILINE))
-        return int(rows[str(rank)])
+        return [int(rows[str(rank)]) for rank in ranks]
+
+    def process_of(self, rank):
+        return self.processes_of([rank])[0]
 
     def some_rank(self, random):
         return random.choice(sorted(self.live))
