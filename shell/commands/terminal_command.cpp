@@ -10,7 +10,7 @@
 #include "shell/commands/command.h"
 #include "shell/commands/session_flags.h"
 #include "shell/detached/attached_terminal.h"
-#include "shell/detached/keeper.h"
+#include "shell/detached/detachable_start.h"
 #include "shell/detached/session_socket.h"
 #include "shell/jobs/session_hosts.h"
 #include "shell/journal/journal_folder.h"

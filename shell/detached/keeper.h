@@ -9,23 +9,16 @@
 // Who owns whom: the session ends by SIGHUP when its keeper does, as it does with any terminal that is lost. The keeper
 // ends when its session does, and ends it (SIGHUP) when nobody has come back in time.
 #pragma once
+#include <sys/types.h>
+
 #include <chrono>
-#include <optional>
 
 #include "protocol/descriptor.h"
-#include "shell/detached/messages.h"
 
 namespace lockstep::shell {
 
-/// Which of three processes this is.
-struct DetachableStart {
-  Descriptor keeper;  // in the session: to its keeper. Descriptors 0 to 2 are its terminal
-  Descriptor terminal;  // in the process that was started: to the keeper, for run_attached()
-  bool is_over = false;  // in the keeper: the session has ended
-};
-
-/// Starts keeper and session as copies of this process, which has one thread and a terminal as standard input and output.
-/// The session waits `time` for somebody to come back. `hello` is from this terminal. Throws StartError.
-DetachableStart start_detachable(std::chrono::seconds time, const TerminalHello& hello);
+/// Runs until the session has ended. `master`: the other side of its terminal; `session`: to the process `pid`, which is a
+/// child of this one; `first`: to the terminal that has started it. The session waits `time` for somebody to come back.
+void keep_session(Descriptor master, Descriptor session, pid_t pid, Descriptor first, std::chrono::seconds time);
 
 }  // namespace lockstep::shell

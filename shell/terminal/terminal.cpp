@@ -13,8 +13,6 @@
 
 #include "protocol/error.h"
 #include "protocol/version.h"
-#include "shell/detached/messages.h"
-#include "shell/detached/session_socket.h"
 #include "shell/processes/session_plan.h"
 #include "shell/processes/signal_scope.h"
 #include "shell/scripts/completeness.h"
@@ -23,56 +21,21 @@
 #include "shell/session/outcome.h"
 #include "shell/terminal/edit_line_reader.h"
 #include "shell/terminal/foreground_program.h"
+#include "shell/terminal/keeper_link.h"
 #include "shell/terminal/plain_line_reader.h"
 #include "shell/terminal/renderer.h"
-#include "shell/terminal/shown_journal.h"
+#include "shell/terminal/typing_scopes.h"
 #include "shell/text/text.h"
 #include "shell/text/text_output.h"
 
 namespace lockstep::shell {
 namespace {
 
-/// What is typed while a cell runs is kept for the prompt, but not written into the cell's output.
-class NoEcho {
- public:
-  NoEcho() : works_(::tcgetattr(STDIN_FILENO, &before_) == 0) {
-    if (!works_) return;
-    termios quiet = before_;
-    quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-    // At Ctrl-C the kernel would throw away what the terminal has not shown yet, and with it what we say about the
-    // interrupt.
-    quiet.c_lflag |= NOFLSH;
-    ::tcsetattr(STDIN_FILENO, TCSANOW, &quiet);  // not when all is shown: a terminal may have been stopped (Ctrl-S)
-  }
-  ~NoEcho() {
-    if (works_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-  }
-  NoEcho(const NoEcho&) = delete;
-  NoEcho& operator=(const NoEcho&) = delete;
-
- private:
-  termios before_{};
-  bool works_;
-};
-
-/// While it lives, Ctrl-C at the prompt has a question to the compiler given up.
-class Asking {
- public:
-  explicit Asking(std::atomic<bool>& asking) : asking_(asking) { asking_ = true; }
-  ~Asking() { asking_ = false; }
-  Asking(const Asking&) = delete;
-  Asking& operator=(const Asking&) = delete;
-
- private:
-  std::atomic<bool>& asking_;
-};
-
 class Terminal : private EventSink {
  public:
   /// `can_edit` says that the terminal can move its cursor.
   Terminal(const SessionOptions& options, bool is_interactive, bool can_edit, Descriptor keeper = {})
       : interactive_(is_interactive),
-        keeper_(std::move(keeper)),
         output_(STDOUT_FILENO, "the output", [this](size_t dropped) { renderer_.drop_output(dropped); }),
         renderer_(detect_screen(STDOUT_FILENO), [this](std::string_view bytes) { draw(bytes); }),
         session_(as_terminal(options, can_edit), static_cast<EventSink&>(*this)) {
@@ -93,13 +56,10 @@ class Terminal : private EventSink {
       reader_ = std::make_unique<PlainLineReader>(STDIN_FILENO, services, write_prompt);
     }
     if (!options.job) plan_session(options);  // throws where they ask for what can't be
-    if (keeper_) open_keeper();
+    if (keeper) open_keeper(std::move(keeper));
     current_ = this;
   }
-  ~Terminal() override {
-    current_ = nullptr;
-    if (keeper_) session_.loop().forget(keeper_.get());
-  }
+  ~Terminal() override { current_ = nullptr; }
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
@@ -216,10 +176,6 @@ class Terminal : private EventSink {
 
   SessionOptions as_terminal(SessionOptions options, bool can_edit) {
     options.reports_activity = can_edit;  // its rows are drawn in place
-    if (keeper_)
-      options.detach = [this](std::optional<int64_t> seconds) {
-        send_json(keeper_.get(), Mail::detach, DetachTerminal{seconds});
-      };
     if (interactive_) options.read_line = [this](const std::string& prompt) { return read_line(prompt); };
     return options;
   }
@@ -285,7 +241,7 @@ class Terminal : private EventSink {
     for (std::string_view line : lines_of(typed)) {
       const bool whole = line.data() + line.size() < typed.data() + typed.size();
       if (whole && keeper_ && trimmed(line) == "%detach")
-        session_.options().detach(std::nullopt);
+        keeper_->detach(std::nullopt);
       else if (!whole || !session_.run_now(std::string(line)))
         reader_->type_ahead(std::string(line) + (whole ? "\n" : ""));
     }
@@ -330,32 +286,21 @@ class Terminal : private EventSink {
 
   // ---- A detachable session -------------------------------------------------------------------------------------------
 
-  void open_keeper() {
-    send_json(keeper_.get(), Mail::opened, OpenedSession{session_.id()});
-    session_.loop().watch(keeper_.get(), [this] {
-      for (;;) {
-        const Received mail = receive_mail(keeper_.get());
-        if (mail.found == Reading::end || mail.found == Reading::failed) session_.loop().forget(keeper_.get());
-        if (mail.found != Reading::bytes) return;  // its end is that of the terminal, too: SIGHUP
-        take(mail);
-      }
-    });
-  }
-
-  void take(const Received& mail) {
-    if (mail.kind == Mail::lost) unseen_since_ = session_.journal().last_input();
-    if (mail.kind == Mail::watched) renderer_.take(MessageEvent{0, note(mail.body), nullptr});
-    if (mail.kind == Mail::over) session_.show(MessageEvent{0, note(mail.body), nullptr});
-    if (mail.kind == Mail::attached)
-      if (const auto terminal = read_json<NewTerminal>(mail.body)) show_again(*terminal);
+  void open_keeper(Descriptor keeper) {
+    keeper_ = std::make_unique<KeeperLink>(
+        std::move(keeper), session_,
+        KeeperLink::Listener{
+            .attached = [this](const NewTerminal& terminal) { show_again(terminal); },
+            .watched = [this](const std::string& text) { renderer_.take(MessageEvent{0, note(text), nullptr}); },
+            .over = [this](const std::string& text) { session_.show(MessageEvent{0, note(text), nullptr}); }});
+    session_.options().detach = [this](std::optional<int64_t> seconds) { keeper_->detach(seconds); };
   }
 
   static std::string note(const std::string& text) {
     return std::string(signs(detect_screen(STDOUT_FILENO)).note) + " " + text;
   }
 
-  /// Draws for a terminal that has seen nothing, or not all, what has come since the cell at which the last one was lost,
-  /// and the prompt with what is typed there.
+  /// Draws for a terminal that has come what it has not seen, and the prompt with what is typed there.
   void show_again(const NewTerminal& terminal) {
     ::setenv("TERM", terminal.type.c_str(), 1);
     renderer_.flush();  // for nobody: it is in the journal
@@ -363,19 +308,7 @@ class Terminal : private EventSink {
     const Screen screen = detect_screen(STDOUT_FILENO);
     renderer_.set_screen(screen);
     output_.write(terminal.mark);
-    const uint64_t last = session_.journal().last_input();
-    std::string text;
-    if (terminal.since > 0)
-      text = paint(screen, Style::dim,
-                   note(fmt::format("{}, detached since {}", session_.id(), clock_text(terminal.since)))) +
-             "\n";
-    if (last > 0)
-      text += journal_end(session_.journal().path(), session_.id(), std::max<uint64_t>(1, unseen_since_.value_or(last)),
-                          screen, kMostLinesAgain);
-    else if (session_.next_cell() > 1)
-      text += note("there is no journal: what has come meanwhile is not shown") + "\n";
-    output_.write(text);
-    unseen_since_.reset();
+    output_.write(keeper_->unseen(terminal, screen));
     if (editing_ && at_prompt_) editing_->resumed();  // it marks what is pasted there, too
     if (reader_) reader_->show();
     renderer_.draw_bottom_again();
@@ -419,12 +352,9 @@ class Terminal : private EventSink {
     }
   }
 
-  static constexpr size_t kMostLinesAgain = 1000;
   static inline std::atomic<Terminal*> current_{nullptr};
 
   const bool interactive_;
-  const Descriptor keeper_;  // of a detachable session
-  std::optional<uint64_t> unseen_since_;  // the record of the journal from which on somebody may have seen nothing
   std::unique_ptr<LineReader> reader_;
   EditLineReader* editing_ = nullptr;  // reader_, where it edits
   std::vector<PageEvent> pages_;  // of the cell that runs
@@ -432,6 +362,7 @@ class Terminal : private EventSink {
   TextOutput output_;
   Renderer renderer_;
   Session session_;
+  std::unique_ptr<KeeperLink> keeper_;  // of a detachable session
   std::atomic<bool> at_prompt_{false};
   std::atomic<bool> asking_{false};  // the prompt waits for the compiler
   std::atomic<int> leaving_{0};  // the signal that asked to

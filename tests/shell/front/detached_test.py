@@ -170,6 +170,40 @@ class Detachable(unittest.TestCase):
         second.wait_for(prompt(1) + r"\s*\Z")
         self.assertNotIn(b"_lockstep", second.raw)  # the mark has come in time, and was taken out
 
+    def test_a_terminal_that_hangs_holds_the_session_up_for_a_moment_only(self):
+        first = self.start()
+        first.send(f"!while [ ! -e {self.folder}/go ]; do sleep 0.02; done; seq 100001 160000\r")
+        self.wait_until(lambda: "sleep 0.02" in self.journal())
+        os.kill(first.pid, signal.SIGSTOP)
+        self.go()
+        self.wait_until(lambda: '"event":"ran"' in self.journal())
+        self.assertEqual(self.sessions()[0]["terminal"]["until"], None)  # it is attached
+        os.kill(first.pid, signal.SIGCONT)
+        first.wait_for(r"^… \d+ lines before these: lockstep sessions show")
+        first.wait_for(r"^160000\n(.*\n)*" + prompt(1)[1:] + r"\s*\Z")
+        self.run_cell(first, "print x", 2)
+        self.assertIn("\n0-1 │ x\n", first.screen.text())
+
+    def test_control_z_stops_the_terminal_alone(self):
+        shell = Program(["bash", "--norc", "--noprofile", "-i"], columns=100, rows=50, environment=dict(self.own, PS1="shell: "))
+        self.addCleanup(shell.__exit__)
+        shell.wait_for("^shell:")
+        shell.send(f"{LOCKSTEP} --detachable -n 2\r")
+        shell.wait_for(prompt(1) + r"\s*\Z")
+        (session,) = self.sessions()
+        self.id, self.pid = session["id"], session["pid"]
+        self.processes[(self.pid, start_time(self.pid))] = "session"
+        shell.send(f"!while [ ! -e {self.folder}/go ]; do sleep 0.02; done; echo between\r")
+        self.wait_until(lambda: "sleep 0.02" in self.journal())
+        shell.send("\x1a")
+        shell.wait_for(r"Stopped(.*\n)*shell:\s*\Z")
+        self.go()
+        self.wait_until(lambda: '"event":"ran"' in self.journal())
+        shell.send("fg\r")
+        shell.wait_for(r"^between\n(.*\n)*" + prompt(1)[1:] + r"\s*\Z")
+        shell.send("\x04")
+        shell.wait_for(r"shell:\s*\Z")
+
     def test_control_c_reaches_the_cell(self):
         self.kill(self.start())
         program = self.resume()

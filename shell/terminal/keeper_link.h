@@ -1,0 +1,43 @@
+// The keeper of a detachable session (shell/detached/keeper.h), as the session's terminal sees it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "protocol/descriptor.h"
+#include "shell/detached/messages.h"
+#include "shell/session/session.h"
+#include "shell/text/screen.h"
+
+namespace lockstep::shell {
+
+class KeeperLink {
+ public:
+  /// They are called while the session serves its ranks.
+  struct Listener {
+    std::function<void(const NewTerminal&)> attached;  // has seen nothing, or not all
+    std::function<void(const std::string& text)> watched, over;
+  };
+  /// Tells the keeper the session's id: terminals can come from then on. `session` outlives the link.
+  KeeperLink(Descriptor keeper, Session& session, Listener listener);
+  ~KeeperLink();
+  KeeperLink(const KeeperLink&) = delete;
+  KeeperLink& operator=(const KeeperLink&) = delete;
+
+  /// Lets go of the terminal; the session waits so many seconds, or as it was started with.
+  void detach(std::optional<int64_t> seconds) const;
+
+  /// Returns what a terminal that comes has not seen: all since the cell that was the last when the one before it was lost.
+  std::string unseen(const NewTerminal& terminal, const Screen& screen);
+
+ private:
+  void take(const Received& mail);
+
+  const Descriptor keeper_;
+  Session& session_;
+  const Listener listener_;
+  std::optional<uint64_t> unseen_since_;  // the record of the journal from which on somebody may have seen nothing
+};
+
+}  // namespace lockstep::shell
