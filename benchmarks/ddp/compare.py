@@ -3,10 +3,11 @@
 
     benchmarks/ddp/compare.py --program build/release/bin/lockstep-bench-ddp --python VENV/bin/python [--ranks 1,2,4]
                               [--models many,mlp,conv,transformer] [--rounds 3] [--steps 40] [--out results.jsonl]
-                              [--device cuda:0]
+                              [--device cuda:0] [--backends shared_memory,gloo]
 
 Without --python only Lockstep is measured. Every round's JSON lines go to --out; the table at the end has medians over rounds, and the
 ratio is the median of the rounds' own ratios, because what disturbs a round disturbs both sides of it.
+--backends names those that Lockstep is measured with, each in its turn; the first is what is beside Python's Gloo in the table.
 With --device the model is on that GPU, and NCCL reduces the gradients; it takes each rank for a host of its own.
 """
 import argparse
@@ -52,9 +53,14 @@ def main():
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--backends", default="")
+    parser.add_argument("--all-reduce-kb", default="")
     parser.add_argument("--out")
     a = parser.parse_args()
-    sides = {"lockstep": [a.program]}
+    first, *others = a.backends.split(",")
+    backend = lambda name: ["--backend", name] if name else []
+    sides = {"lockstep": [a.program, *backend(first)],
+             **{f"lockstep over {other}": [a.program, *backend(other)] for other in others}}
     if a.python:
         sides["python"] = [a.python, os.path.join(HERE, "python_step_time.py")]
     rows = []
@@ -63,10 +69,12 @@ def main():
             rounds = {side: [] for side in sides}
             for _ in range(a.rounds):
                 for side, command in sides.items():
-                    variants = [v for v in a.variants.split(",") if side == "lockstep" or v not in ("reducer", "noop")]
+                    variants = [v for v in a.variants.split(",") if side != "python" or v not in ("reducer", "noop")]
                     extra = ["--model", model, "--steps", str(a.steps), "--variants", ",".join(variants), "--device", a.device]
                     if a.batch:
                         extra += ["--batch", str(a.batch)]
+                    if a.all_reduce_kb and side != "python":
+                        extra += ["--all-reduce-kb", a.all_reduce_kb]
                     result = run(command, ranks, extra)
                     rounds[side].append(result)
                     if a.out:
@@ -85,6 +93,15 @@ def main():
             print(f"| {model} | {ranks} | {variant} | {median(m['ms'] for m in mine):.2f} | {parts} | "
                   f"{f'{median(theirs):.2f}' if theirs else '–'} | "
                   f"{f'{median(ratios):.2f} (' + ', '.join(f'{x:.2f}' for x in ratios) + ')' if ratios else '–'} |")
+        for side in (side for side in rounds if side.startswith("lockstep over ")):
+            for variant in rounds[side][0]["variants"]:
+                theirs = [r["variants"][variant]["ms"] for r in rounds[side]]
+                ratios = [r["variants"][variant]["ms"] / t for r, t in zip(rounds["lockstep"], theirs)]
+                print(f"| {model} | {ranks} | {variant}, of {side} | | | {median(theirs):.2f} | {median(ratios):.2f} |")
+            for size in rounds[side][0].get("all_reduce_ms", {}):
+                mine, theirs = ([r["all_reduce_ms"][size] for r in rounds[each]] for each in ("lockstep", side))
+                print(f"| all_reduce of {size} KB | {ranks} | of {side} | {median(mine):.3f} | | {median(theirs):.3f} | "
+                      f"{median(m / t for m, t in zip(mine, theirs)):.2f} |")
         if "ddp" in rounds["lockstep"][0]["variants"] and "local" in rounds["lockstep"][0]["variants"]:
             for side, results in rounds.items():
                 exposed = median(r["variants"]["ddp"]["backward_ms"] - r["variants"]["local"]["backward_ms"] for r in results)

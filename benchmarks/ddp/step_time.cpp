@@ -1,9 +1,10 @@
 // Times training steps of one rank of a data-parallel run; compare.py starts the ranks and the Python side. Rank 0 prints a JSON line.
 //
 //   step_time --rank R --ranks N --init file:///path --model many|mlp|conv|transformer [--steps S] [--batch B] [--pin]
-//             [--variants local,ddp,…] [--bucket-mb M] [--check 0|1] [--device cuda:0]
+//             [--variants local,ddp,…] [--bucket-mb M] [--check 0|1] [--device cuda:0] [--backend gloo|shared_memory]
+//             [--all-reduce-kb 109,11600]
 //
-// On a GPU the group is NCCL's, and a part of a step ends when the device has done it.
+// On a GPU the group is NCCL's by default, and a part of a step ends when the device has done it.
 //
 // Variants run in blocks that take turns, each on its own copy of the model:
 //   local        no reduction; all ranks at work at once
@@ -41,7 +42,8 @@ struct Arguments {
   int64_t batch = 0;
   double bucket_mb = 0;
   bool pin = false, check = true;
-  std::string init, model = "mlp", variants = "local,ddp,view", device = "cpu";
+  std::vector<int64_t> all_reduce_kb;
+  std::string init, model = "mlp", variants = "local,ddp,view", device = "cpu", backend;
 };
 
 struct Data {
@@ -187,17 +189,22 @@ void measure(const Arguments& arguments, const Data& on_cpu) {
                                 {"backward_ms", median(runner.backward_ms)},
                                 {"optimizer_ms", median(runner.optimizer_ms)}};
   }
+  const auto all_reduce_ms = [&](int64_t count) {
+    const auto flat = torch::zeros({count}, device);
+    std::vector<double> times;
+    for (int i = 0; i < 15; ++i) {
+      dist::barrier();
+      const auto start = Clock::now();
+      dist::all_reduce(flat);
+      wait_for_device(device);
+      if (i > 4) times.push_back(milliseconds_since(start));
+    }
+    return median(times);
+  };
   // What the reduction costs with nothing to hide behind: one flat all_reduce of all gradients.
-  const auto flat = torch::zeros({elements}, device);
-  std::vector<double> alone;
-  for (int i = 0; i < 15; ++i) {
-    dist::barrier();
-    const auto start = Clock::now();
-    dist::all_reduce(flat);
-    wait_for_device(device);
-    if (i > 4) alone.push_back(milliseconds_since(start));
-  }
-  result["reduction_alone_ms"] = median(alone);
+  result["reduction_alone_ms"] = all_reduce_ms(elements);
+  for (const int64_t kilobytes : arguments.all_reduce_kb)
+    result["all_reduce_ms"][std::to_string(kilobytes)] = all_reduce_ms(kilobytes * 250);
   dist::barrier();
   if (arguments.rank == 0) std::cout << result.dump() << std::endl;
   runners.clear();
@@ -219,6 +226,9 @@ int main(int argc, char** argv) {
   app.add_option("--variants", arguments.variants);
   app.add_option("--check", arguments.check);
   app.add_option("--device", arguments.device);
+  app.add_option("--backend", arguments.backend);
+  app.add_option("--all-reduce-kb", arguments.all_reduce_kb, "Times an all_reduce of float32 of so many KB as well")
+      ->delimiter(',');
   app.add_flag("--pin", arguments.pin);
   CLI11_PARSE(app, argc, argv);
 
@@ -239,7 +249,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   dist::InitOptions init;
-  init.backend = arguments.device == "cpu" ? "gloo" : "cpu:gloo,cuda:nccl";
+  init.backend = !arguments.backend.empty()  ? arguments.backend
+                 : arguments.device == "cpu" ? "gloo"
+                                             : "cpu:gloo,cuda:nccl";
   init.init_method = arguments.init;
   init.rank = arguments.rank;
   init.world_size = arguments.ranks;
