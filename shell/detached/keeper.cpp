@@ -17,9 +17,9 @@
 #include <memory>
 #include <vector>
 
+#include "shell/detached/mark_filter.h"
 #include "shell/detached/messages.h"
 #include "shell/detached/session_socket.h"
-#include "shell/processes/random_key.h"
 #include "shell/processes/signal_scope.h"
 
 namespace lockstep::shell {
@@ -101,7 +101,7 @@ class Keeper {
       if (each.hello.asks.empty()) by(each.since + kHelloLimit);
       if (!each.unsent.empty()) by(each.since + kStalled);
     }
-    if (!mark_.empty() && !passes_all_) by(mark_since_ + kMarkLimit);
+    if (const auto when = filter_.when_to_give_up()) by(*when);
     poll_until(polled, until);
     size_t at = polled.size() - clients_.size();
     for (Client& each : clients_) {  // one that is not read from has to be seen to end, too
@@ -170,18 +170,7 @@ class Keeper {
 
   /// What was drawn before a terminal came is not for it. Its session draws that anew, after a mark.
   void pass_on(std::string bytes) {
-    if (!mark_.empty()) {
-      before_mark_ += bytes;
-      const size_t at = before_mark_.find(mark_);
-      if (at != std::string::npos) {
-        bytes = before_mark_.substr(at + mark_.size());
-        mark_.clear();
-        before_mark_.clear();
-      } else {
-        before_mark_.erase(0, before_mark_.size() - std::min(before_mark_.size(), mark_.size() - 1));
-        if (!passes_all_) return;
-      }
-    }
+    bytes = filter_.pass(std::move(bytes));
     if (bytes.empty()) return;
     for (Client& each : clients_)
       if ((each.types() || each.watches()) && !each.is_behind) send_output(each, bytes);
@@ -189,8 +178,9 @@ class Keeper {
 
   /// A session that does not answer has given its terminal to an editor or a pager, which draws itself again.
   void give_up_mark() {
-    if (mark_.empty() || passes_all_ || Clock::now() < mark_since_ + kMarkLimit) return;
-    passes_all_ = true;
+    const auto when = filter_.when_to_give_up();
+    if (!when || Clock::now() < *when) return;
+    filter_.give_up();
     if (const pid_t group = ::tcgetpgrp(master_.get()); group > 0) ::kill(-group, SIGWINCH);
   }
 
@@ -294,14 +284,11 @@ class Keeper {
 
   /// Has the session draw for the terminal what it needs to know, and nothing before it.
   void join(int64_t lost_since) {
-    mark_ = "\033_lockstep " + random_key() + "\033\\";
-    mark_since_ = Clock::now();
-    before_mark_.clear();
-    passes_all_ = false;
     for (Client& each : clients_) each.unsent.clear();
+    const std::string mark = filter_.begin(Clock::now() + kMarkLimit);
     if (!send_json(session_.get(), Mail::attached,
-                   NewTerminal{.mark = mark_, .type = typing_->hello.type, .since = lost_since}))
-      mark_.clear();
+                   NewTerminal{.mark = mark, .type = typing_->hello.type, .since = lost_since}))
+      filter_.end();
   }
 
   void set_size(const TerminalSize& size) const {
@@ -336,7 +323,7 @@ class Keeper {
     since_ = std::time(nullptr);
     deadline_ = Clock::now() + time_;
     keys_.clear();
-    mark_.clear();
+    filter_.end();
     start_output();
     send_mail(session_.get(), Mail::lost);
   }
@@ -382,7 +369,7 @@ class Keeper {
   void finish() {
     const auto until = Clock::now() + kLastLimit;
     for (Client& each : clients_) take(each);
-    passes_all_ = true;  // no mark comes any more
+    filter_.give_up();  // no mark comes any more
     std::string last;
     while (read_some(master_.get(), last, kMostMail) == Reading::bytes && last.size() < (1 << 20)) continue;
     socket_.reset();
@@ -419,9 +406,7 @@ class Keeper {
   bool is_ending_ = false;
   bool master_is_open_ = true;
   std::string keys_;  // that the session has no room for
-  std::string mark_, before_mark_;  // bytes up to the mark are for nobody
-  Clock::time_point mark_since_;
-  bool passes_all_ = false;
+  MarkFilter filter_;
   int exit_code_ = 1;
 };
 

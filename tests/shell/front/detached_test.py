@@ -179,7 +179,7 @@ class Detachable(unittest.TestCase):
         self.wait_until(lambda: '"event":"ran"' in self.journal())
         self.assertEqual(self.sessions()[0]["terminal"]["until"], None)  # it is attached
         os.kill(first.pid, signal.SIGCONT)
-        first.wait_for(r"^… \d+ lines before these: lockstep sessions show")
+        first.wait_for(r"… \d+ lines before these: lockstep sessions show")
         first.wait_for(r"^160000\n(.*\n)*" + prompt(1)[1:] + r"\s*\Z")
         self.run_cell(first, "print x", 2)
         self.assertIn("\n0-1 │ x\n", first.screen.text())
