@@ -103,7 +103,6 @@ class RecordingWriter {
   Descriptor file_;
   std::string waiting_;
   uint32_t names_ = 0;
-  int64_t steps_ = 0;
 };
 
 }  // namespace lockstep::inspect::compare
