@@ -1,4 +1,4 @@
-"""A small GPT in one of several layouts, for compare_test.py and benchmarks/compare_faults.py: compare_gpt.py LAYOUT
+"""A small GPT in one of several layouts, for compare_test.py: compare_gpt.py LAYOUT
 [FAULT]. The batch of a step is the same in all of them. It knows nothing of Lockstep."""
 
 import os
