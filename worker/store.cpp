@@ -120,8 +120,10 @@ int run_store() {
     const int listener = descriptor("LOCKSTEP_LISTEN_FD");
     if (listener >= 0) must_have_address(listener);
     const auto store = listener >= 0 ? dist::serve_store(listener) : dist::serve_store("127.0.0.1", 0);
-    std::printf("{\"port\":%d}\n", static_cast<int>(store->getPort()));
-    std::fflush(stdout);
+    if (listener < 0) {
+      std::printf("{\"port\":%d}\n", static_cast<int>(store->getPort()));
+      std::fflush(stdout);
+    }
     limit_size();
     keep_until_the_end(lifeline, keeper);
     return 0;

@@ -1,7 +1,8 @@
 // `lockstep-worker --store` is the process that holds the session's TCPStore, so that no rank's death takes it along,
 // and that keeps the session's process groups: when the session ends in whatever way, it kills what is left of them.
 //
-// It prints {"port":N} as one line on its standard output once it takes connections on 127.0.0.1:N, and nothing else.
+// Without LOCKSTEP_LISTEN_FD it prints {"port":N} as one line on its standard output once it takes connections on
+// 127.0.0.1:N; nothing else.
 // Environment: LOCKSTEP_LIFELINE_FD, the read end of a pipe that nobody writes to but the shell. Each line on it,
 // "PID", gives a process group (of that number) into its keeping, and "-PID" takes it back. The end of the pipe is the
 // end of the session. LOCKSTEP_KEEPER_FD may name another pipe for the lines.

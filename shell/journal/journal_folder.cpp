@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kOutput = "output-", kLines = ".jsonl";
-constexpr int64_t kMB = 1 << 20, kDay = 24 * 3600;
+constexpr int64_t kMB = 1 << 20, kDay = 24 * 3600, kSecondNs = 1'000'000'000;
 
 std::optional<int64_t> whole_number(std::string_view text) {
   int64_t value = 0;
@@ -33,6 +33,8 @@ std::optional<int64_t> whole_number(std::string_view text) {
   const bool is_good = error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= 1'000'000'000;
   return is_good ? std::optional(value) : std::nullopt;
 }
+
+int64_t changed_ns(const struct stat& status) { return status.st_mtim.tv_sec * kSecondNs + status.st_mtim.tv_nsec; }
 
 /// Whether a session of this or another machine writes it.
 bool is_locked(const std::string& path) {
@@ -113,18 +115,18 @@ std::vector<JournalInfo> read_journals(const std::string& folder) {
     JournalInfo info{.id = entry->path().filename(), .path = entry->path()};
     struct stat status = {};
     if (!is_id(info.id) || ::lstat(info.path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) continue;
-    info.changed = status.st_mtime;
+    info.changed_ns = changed_ns(status);
     std::error_code ignored;
     for (fs::directory_iterator file(info.path, ignored), last; !ignored && file != last; file.increment(ignored)) {
       if (::lstat(file->path().c_str(), &status) != 0) continue;
       info.bytes += static_cast<uint64_t>(status.st_size);
-      info.changed = std::max(info.changed, status.st_mtime);
+      info.changed_ns = std::max(info.changed_ns, changed_ns(status));
     }
     info.is_open = is_locked(cells_path(info.path));
     journals.push_back(std::move(info));
   }
   std::sort(journals.begin(), journals.end(), [](const JournalInfo& a, const JournalInfo& b) {
-    return a.changed != b.changed ? a.changed < b.changed : a.id < b.id;
+    return a.changed_ns != b.changed_ns ? a.changed_ns < b.changed_ns : a.id < b.id;
   });
   return journals;
 }
@@ -165,7 +167,7 @@ std::vector<std::string> remove_old_journals(const JournalLimits& limits, const 
   std::vector<std::string> removed;
   auto left = static_cast<int64_t>(journals.size());
   for (const JournalInfo& journal : journals) {
-    const bool is_old = now - journal.changed > limits.days * kDay;
+    const bool is_old = now - journal.changed_ns / kSecondNs > limits.days * kDay;
     if (left <= limits.sessions && bytes <= static_cast<uint64_t>(limits.all_mb * kMB) && !is_old) break;
     --left;
     bytes -= journal.bytes;

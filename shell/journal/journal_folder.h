@@ -38,7 +38,7 @@ std::vector<int64_t> output_files(const std::string& journal);
 struct JournalInfo {
   std::string id, path;
   bool is_open = false;  // its session runs
-  int64_t changed = 0;  // seconds since 1970
+  int64_t changed_ns = 0;  // since 1970
   uint64_t bytes = 0;
 };
 

@@ -82,7 +82,7 @@ StoreProcess::StoreProcess(EventLoop& loop, Launch launch, const SessionDirector
     const auto end = process_->ended();
     if (!end) return;
     has_ended_ = true;
-    ended(end->str(), tail_.last_lines());
+    ended(end->str() + "; it listened on " + this->address(), tail_.last_lines());
     loop_.forget(process_->pidfd());
   });
 }
