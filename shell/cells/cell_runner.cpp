@@ -135,10 +135,10 @@ std::optional<RestartedRank> CellRunner::restart(int rank, const protocol::Confi
   return std::nullopt;
 }
 
-/// Returns nothing where the process has died or the user has interrupted it, half done.
+/// Returns nothing where the process has died, the store is gone or the user has interrupted it, half done.
 std::optional<RestartedRank> CellRunner::start_again(int rank, const protocol::Configure& configuration) {
   RankGroup& workers = services_.workers;
-  const auto interrupted = [this] { return stopper_.is_interrupted(); };
+  const auto interrupted = [&] { return stopper_.is_interrupted() || !workers.has_store(); };
   if (!workers.restart(rank, connections_.next_generation(), interrupted)) return std::nullopt;
   replay_ = std::make_unique<RankReplay>(services_, rank);
   workers.hub().send(rank, configuration);
@@ -183,6 +183,7 @@ void CellRunner::serve(OpenCell& cell) {
   stopper_.start();
   served_since_ = Clock::now();
   hangs_.cell_is_served();
+  if (on_serve_) on_serve_();
   services_.loop.run_until([&] {
     const bool is_left_open =
         !services_.options.abort_hangs && !stopper_.has_limit() && cell.run.stuck() && !hangs_.is_busy();

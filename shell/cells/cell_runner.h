@@ -43,6 +43,9 @@ class CellRunner {
              const SessionOptions& options, std::function<void(Event)> emit);
   ~CellRunner();
 
+  /// `call` is called whenever a cell has been sent to its ranks, before it is waited for.
+  void on_serve(std::function<void()> call) { on_serve_ = std::move(call); }
+
   /// Gives loops over progress() of open cells their end, before the session ends.
   void end_open_loops();
 
@@ -146,6 +149,7 @@ class CellRunner {
   void add_finding(Finding finding, int64_t number, int from);
 
   const CellServices services_;
+  std::function<void()> on_serve_;
   OpenCells cells_;
   CellProgress progress_;
   CellOutput output_;

@@ -43,15 +43,20 @@ bool GroupConnections::connect_if_needed(const std::function<bool()>& interrupte
                                                .members = default_ranks_,
                                                .timeout_s = static_cast<double>(kRegroupLimit.count())});
     const auto answered = [&] { return all_answered(live); };
-    const auto stopped = [&] { return interrupted() || !workers.has_store(); };
+    const auto has_died = [&] { return (live & workers.live()) != live; };
+    const auto stopped = [&] { return interrupted() || !workers.has_store() || has_died(); };
     services_.loop.run_until([&] { return answered() || stopped(); }, Clock::now() + kRegroupLimit + kRegroupGrace);
     if (stopped()) {  // those that have connected give it up, too: the next cell tries again with all of them
-      workers.hub().send(live, protocol::Abort{"connecting the ranks again was stopped"});
+      workers.hub().send(live & workers.live(), protocol::Abort{"connecting the ranks again was stopped"});
       services_.loop.run_until(answered, Clock::now() + kStopRegroupLimit);
     }
     if (interrupted()) {
       enter(Phase::out_of_step);
       return false;
+    }
+    if (has_died() && workers.has_store()) {  // the others would wait for it until their time limit
+      enter(Phase::out_of_step);
+      return connect_if_needed(interrupted);
     }
   }
   if (workers.has_store()) return conclude(live);

@@ -115,6 +115,16 @@ TEST_F(Waits, ConnectingAgainEndsByADeath) {
   EXPECT_EQ(recorder_.all<OutputEvent>().at(0).ranks, (RankSet{0, 2}));
 }
 
+TEST_F(Waits, ConnectingAgainBeginsAnewWithoutARankThatHasDied) {
+  start(3);
+  run("rank 1 die_regrouping\nrank 2 slow_regroup\nrank 0 collective");
+  EXPECT_EQ(run("print x").status, CellStatus::dead);
+  for (const MessageEvent& each : recorder_.all<MessageEvent>())
+    EXPECT_THAT(each.text, testing::Not(HasSubstr("could not connect")));
+  EXPECT_EQ(run("print y").status, CellStatus::ok);
+  EXPECT_EQ(recorder_.all<OutputEvent>().at(0).ranks, (RankSet{0, 2}));
+}
+
 TEST_F(Waits, ACellEndsByATerminationSignal) {
   start(2);
   leave_on_output();
