@@ -79,7 +79,7 @@ void Session::serve(int fd, std::optional<std::chrono::milliseconds> limit) {
 void Session::watch_typing(int fd, std::function<void()> typed) {
   if (typing_fd_ >= 0) loop().forget(typing_fd_);
   typing_fd_ = fd;
-  typed_ = std::move(typed);
+  state_->typed = std::move(typed);
 }
 
 bool Session::run_now(const std::string& line) {

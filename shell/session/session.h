@@ -41,8 +41,8 @@ class Session : public SessionCore {
   /// Serves the ranks until `fd` is readable, or the time is over: for front ends that wait for typing.
   void serve(int fd, std::optional<std::chrono::milliseconds> limit = std::nullopt);
 
-  /// For front ends that are typed at: `typed` is called while run() is at a cell and `fd` is readable. -1: not any
-  /// more.
+  /// For front ends that are typed at: `typed` is called while run() is at a cell, when its ranks have begun and whenever
+  /// `fd` is readable. -1: not any more.
   void watch_typing(int fd, std::function<void()> typed);
   /// Does what works while a cell runs (%hang, %stack, %abort, …) at once. Returns false where the line is no such
   /// magic, or nothing runs.
@@ -86,7 +86,6 @@ class Session : public SessionCore {
   std::atomic<int> preempted_by_{0};  // the signal
   std::optional<EventLoop::Clock::time_point> preempted_until_;  // ranks may save what they hold; set when people know
   int typing_fd_ = -1;  // what is typed while a cell runs
-  std::function<void()> typed_;
 };
 
 }  // namespace lockstep::shell

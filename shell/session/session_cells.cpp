@@ -46,7 +46,7 @@ CellOutcome Session::run_cell(const std::string& text, const std::string& title)
   cell.text = text;
   state_->cell = &cell;
   const ActivityReporter::Scope reporting(events_);
-  const Watched typing(state_->loop, typing_fd_, typed_);  // a copy: the callback may end the watching
+  const Watched typing(state_->loop, typing_fd_, state_->typed);  // a copy: the callback may end the watching
   if (state_->runner) state_->runner->begin_cell();
   journal().begin_cell(
       {.number = next_cell(), .title = title, .text = text, .ranks = started() ? live_target() : RankSet()});

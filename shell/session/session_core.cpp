@@ -83,6 +83,9 @@ void SessionCore::start(bool is_asked) {
           else
             show(each);
         });
+    s.runner->on_serve([this] {
+      if (const auto typed = state_->typed) typed();
+    });
     event.id = s.directory->id();
     event.ranks = RankSet::all(world_size());
     event.is_asked = is_asked;

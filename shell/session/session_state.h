@@ -77,6 +77,7 @@ struct SessionCore::State {
   RankSet raised;  // ranks that have raised an exception in the last Python cell in which one has
   std::vector<ValueEvent>* captured_values = nullptr;  // they go there
   std::function<void()> interrupt_command;  // while one runs
+  std::function<void()> typed;  // Session::watch_typing()
 
   RankGroup::Listener listener(std::function<void(const std::string&)> warning);
   /// Ends all that a start has made.

@@ -39,6 +39,8 @@ class EditLineReader : public LineReader {
   void interrupt() noexcept override { terminal_.wake('i'); }
   void set_prompt(const std::string& prompt) override { prompt_ = prompt; }
   void type_ahead(const std::string& bytes) override { keys_.feed(bytes); }
+  void end_ahead() override { keys_.feed("\x04"); }
+  std::string take_ahead() override { return ""; }
   /// Makes the next read() begin in $EDITOR with this text (%edit).
   void edit_first(const std::string& text) { edit_first_ = text; }
   /// Notes that the terminal has another size, or the program goes on after it was stopped. From a signal handler.

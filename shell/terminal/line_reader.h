@@ -50,6 +50,11 @@ class LineReader {
 
   /// Takes what was typed before read() is called: it comes before what the terminal gives.
   virtual void type_ahead(const std::string& bytes) = 0;
+  /// The end of the input was typed before read() is called (Ctrl-D): it comes behind all of that.
+  virtual void end_ahead() = 0;
+  /// Gives up what was read behind the last cell, or taken by type_ahead(). Empty where keys are read one by one: what
+  /// follows a cell is still with the terminal then, and what was typed ahead waits for the prompt.
+  virtual std::string take_ahead() = 0;
 
   /// Is Ctrl-C for a read() that waits. From a signal handler.
   virtual void interrupt() noexcept = 0;

@@ -5,6 +5,7 @@
 // as in a session script. At a prompt an empty line ends it, too, and markers are comments.
 #pragma once
 #include <string>
+#include <utility>
 
 #include "protocol/descriptor.h"
 #include "shell/terminal/line_reader.h"
@@ -22,6 +23,8 @@ class PlainLineReader : public LineReader {
   void show() override;
   void remember(const std::string&) override {}
   void type_ahead(const std::string& bytes) override { buffer_ += bytes; }
+  void end_ahead() override { at_end_ = true; }
+  std::string take_ahead() override { return std::exchange(buffer_, ""); }
   void interrupt() noexcept override;
 
  private:

@@ -1,6 +1,7 @@
 #include "shell/terminal/terminal.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -227,17 +228,20 @@ class Terminal : private EventSink {
     }
   }
 
-  /// Takes a line that was typed while a cell runs: %hang, %stack, %abort and their like are done now, anything else is
-  /// kept for the prompt.
+  /// Takes lines that were typed behind a cell, in one go with it or while it runs: %hang, %stack, %abort and their like
+  /// are done now, anything else is kept for the prompt.
   void take_typed() {
-    std::string typed;
-    const Reading found = read_some(STDIN_FILENO, typed);  // whole lines: the terminal is not in raw mode
-    if (found == Reading::empty) return;
-    if (found != Reading::bytes) {  // Ctrl-D, or the terminal is gone
-      if (editing_) editing_->type_ahead("\x04");
-      session_.watch_typing(-1, {});
-      return;
+    if (at_prompt_) return;  // the cell asks for a line
+    std::string typed = reader_->take_ahead();
+    if (is_ready(STDIN_FILENO, POLLIN)) {
+      const Reading found = read_some(STDIN_FILENO, typed);  // whole lines: the terminal is not in raw mode
+      if (found == Reading::end || found == Reading::failed) {  // Ctrl-D, or the terminal is gone
+        reader_->end_ahead();
+        session_.watch_typing(-1, {});
+      }
     }
+    // What came while keys were read one by one ends its lines otherwise; a pasted block is left whole.
+    if (editing_ && typed.find('\x1b') == std::string::npos) std::ranges::replace(typed, '\r', '\n');
     for (std::string_view line : lines_of(typed)) {
       const bool whole = line.data() + line.size() < typed.data() + typed.size();
       if (whole && keeper_ && trimmed(line) == "%detach")

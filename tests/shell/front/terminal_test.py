@@ -240,6 +240,18 @@ class OnATerminal(unittest.TestCase):
         program.send("\x04")
         self.assertEqual(program.wait_end(), 0)
 
+    def test_the_end_of_the_input_is_kept_for_the_prompt(self):
+        for terminal, end in (("dumb", "\n"), ("xterm", "\r")):
+            with self.subTest(terminal):
+                program = self.start(TERM=terminal)
+                self.run_cell("print", 2)
+                program.send("stop" + end)
+                compiler = self.until_stopped()
+                program.send("%pwd\n\x04")
+                program.wait_for(r"^/")  # the answer
+                os.kill(compiler, signal.SIGCONT)
+                self.assertEqual(program.wait_end(), 0)
+
     def test_a_compiler_that_was_stopped_does_not_hold_the_prompt(self):
         program = self.start()
         self.run_cell("print", 2)
