@@ -240,6 +240,18 @@ class OnATerminal(unittest.TestCase):
         program.send("\x04")
         self.assertEqual(program.wait_end(), 0)
 
+    def test_what_is_typed_in_one_go_with_a_cell_is_done_while_it_runs(self):
+        for terminal, end in (("dumb", "\n"), ("xterm", "\r")):
+            with self.subTest(terminal):
+                program = self.start(TERM=terminal)
+                self.run_cell("print", 2)
+                program.send(end.join(("loop", "%dist_status", "print after", "")))
+                program.wait_for(r"^1 +(running|idle) +\d+ ")  # the ranks may just have begun
+                program.send("\x03")
+                program.wait_for(r"0-1 │ after\n+In \[")
+                program.send("\x04")
+                self.assertEqual(program.wait_end(), 0)
+
     def test_the_end_of_the_input_is_kept_for_the_prompt(self):
         for terminal, end in (("dumb", "\n"), ("xterm", "\r")):
             with self.subTest(terminal):
