@@ -459,6 +459,7 @@ void CellRunner::died(int rank, const protocol::CellError& last_words) {
   connections_.lose_step();
   preparation_.forget_objects();
   OpenCell* cell = cells_.with(rank);
+  if (!cell) cell = cells_.that_begins(rank);
   if (!cell) {
     const bool was_prepared = preparation_.rank_died(rank);
     const std::string where =

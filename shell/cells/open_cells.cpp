@@ -43,6 +43,12 @@ OpenCell* OpenCells::with(int rank, int64_t id) {
   return cell && cell->run.id() == id ? cell : nullptr;
 }
 
+OpenCell* OpenCells::that_begins(int rank) {
+  const auto found =
+      std::ranges::find_if(cells_, [&](const OpenCell& cell) { return cell.run.is_in(CellRun::Phase::loaded, rank); });
+  return found == cells_.end() ? nullptr : &*found;
+}
+
 int64_t OpenCells::id_of_output(int rank) {
   const OpenCell* cell = with(rank);
   return cell ? cell->run.id() : last_[rank];

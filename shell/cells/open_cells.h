@@ -41,6 +41,8 @@ class OpenCells {
   OpenCell* with(int rank);
   /// Returns the same, where it is the cell `id`.
   OpenCell* with(int rank, int64_t id);
+  /// Returns the cell that `rank` has loaded, and begins once the others have, too.
+  OpenCell* that_begins(int rank);
   /// Notes that `rank` has left the cell `id`.
   void left(int rank, int64_t id) { last_[rank] = id; }
   /// Returns the cell that output of `rank` belongs to: the one that it is in, or the last that it was in.

@@ -48,7 +48,7 @@ Sockets::Sockets(ConnectionFile& connection)
       heartbeat_(context_, zmq::socket_type::rep) {
   // A frontend that comes back with the same identity takes the place of the one that was there.
   for (zmq::socket_t* socket : {&shell_, &control_, &stdin_}) socket->set(zmq::sockopt::router_handover, true);
-  iopub_.set(zmq::sockopt::xpub_verbose, true);  // every listener is greeted, not only the first
+  iopub_.set(zmq::sockopt::xpub_manual, true);  // who listens is sent nothing before it is greeted
   iopub_.set(zmq::sockopt::sndhwm, 0);  // nothing of what ranks write is dropped for a slow listener
   accept_own_user_only();
   bind(shell_, connection, connection.shell_port);
@@ -110,6 +110,7 @@ void Sockets::send(zmq::socket_t& socket, const Message& message) {
 
 void Sockets::publish(std::string_view type, const nlohmann::json& parent_header, nlohmann::json content,
                       nlohmann::json metadata) {
+  welcome_listeners();
   Message message = codec_.make(type, parent_header, std::move(content));
   message.identities = {std::string(type)};
   message.metadata = std::move(metadata);
@@ -120,8 +121,13 @@ void Sockets::welcome_listeners() {
   zmq::message_t frame;
   while (shell::receive(iopub_, frame, zmq::recv_flags::dontwait)) {
     const std::string subscription = frame.to_string();
-    if (subscription.empty() || subscription[0] != '\1') continue;  // somebody left
+    if (subscription.empty()) continue;
     const std::string topic = subscription.substr(1);
+    if (subscription[0] != '\1') {  // somebody left
+      iopub_.set(zmq::sockopt::unsubscribe, topic);
+      continue;
+    }
+    iopub_.set(zmq::sockopt::subscribe, topic);
     Message message = codec_.make("iopub_welcome", nlohmann::json::object(), nlohmann::json{{"subscription", topic}});
     message.identities = {topic};
     send(iopub_, message);

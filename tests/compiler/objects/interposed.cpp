@@ -1,6 +1,5 @@
 // Defines a function of simple.cpp again, with another value.
-inline int counted() {
-  static int calls = 1000;
-  return ++calls;
-}
+#define FIRST_COUNT 1000
+#include "tests/compiler/objects/counted.h"
+
 extern "C" int count_again() { return counted(); }

@@ -4,6 +4,9 @@
 #include <string>
 #include <vector>
 
+#define FIRST_COUNT 40
+#include "tests/compiler/objects/counted.h"
+
 struct Shape {
   virtual ~Shape() = default;
   virtual int sides() const { return 0; }
@@ -16,11 +19,6 @@ int number = 5;
 int zeros[100];
 int* const to_number = &number;
 const char* const names[] = {"first", "second"};
-
-inline int counted() {
-  static int calls = 40;
-  return ++calls;
-}
 
 static int hidden_from_others(int value) {
   if (value > 3) throw std::out_of_range("more than " + std::to_string(value - 1));

@@ -64,6 +64,22 @@ TEST_F(Waits, LoadingEndsByADeath) {
   EXPECT_EQ(recorder_.bytes(0), "y\n");
 }
 
+TEST_F(Waits, LoadingEndsByADeathOfARankThatHasLoaded) {
+  start(2);
+  const pid_t loaded = children().at(children().size() - 2);
+  recorder_.also = [&](const Event& event) {
+    const auto* message = std::get_if<MessageEvent>(&event);
+    if (message && message->text.find("rank 1 has not loaded the cell yet") != std::string::npos)
+      ::kill(loaded, SIGKILL);
+    const auto* rank = std::get_if<RankEvent>(&event);
+    if (rank && rank->state == RankState::dead) go_on();
+  };
+  EXPECT_EQ(run(loads_for_ever()).status, CellStatus::dead);
+  recorder_.also = nullptr;
+  EXPECT_EQ(run("print y").status, CellStatus::ok);
+  EXPECT_THAT(recorder_.bytes(1), testing::Not(HasSubstr("x\n"))) << "what one of its ranks can't run, none runs";
+}
+
 TEST_F(Waits, LoadingEndsByAnInterrupt) {
   start(2);
   interrupt_on<OutputEvent>();

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "protocol/installation.h"
+#include "protocol/version.h"
 
 using namespace lockstep::shell;
 using testing::HasSubstr;
@@ -62,10 +63,12 @@ class DoctorTest : public testing::Test {
   fs::path folder_;
 };
 
-const char* const kWorker =
-    R"({"lockstep": "0.2.0", "protocol": 1, "libtorch": "2.11.0", "libtorch_built_with": "2.11.0"})";
-const char* const kCompiler =
-    R"({"lockstep": "0.2.0", "protocol": 1, "compiler": "clang 19.1.7", "libtorch": "2.11.0", "header": "/h", "header_state": "ready"})";
+// What the programs of this build begin with.
+const std::string kVersions = R"({"lockstep": ")" + std::string(kVersion) + R"(", "protocol": )" +
+                              std::to_string(kProtocolVersion) + ", ";
+const std::string kWorker = kVersions + R"("libtorch": "2.11.0", "libtorch_built_with": "2.11.0"})";
+const std::string kCompiler =
+    kVersions + R"("compiler": "clang 19.1.7", "libtorch": "2.11.0", "header": "/h", "header_state": "ready"})";
 
 }  // namespace
 
@@ -82,8 +85,7 @@ TEST_F(DoctorTest, AGoodInstallation) {
 
 TEST_F(DoctorTest, WhatTheCompilerLacksIsItsOwnToSay) {
   program("lockstep-worker", kWorker);
-  program("lockstep-compiler",
-          R"({"lockstep": "0.2.0", "protocol": 1, "problem": "no LibTorch at /nowhere: mend it"})");
+  program("lockstep-compiler", kVersions + R"("problem": "no LibTorch at /nowhere: mend it"})");
   const Variable bin("LOCKSTEP_BIN", folder_);
   const Check check = find(check_installation(), "compiler");
   EXPECT_EQ(check.state, CheckState::missing);
@@ -111,11 +113,9 @@ TEST_F(DoctorTest, AWorkerWithoutItsLibraries) {
 TEST_F(DoctorTest, LibTorchOutOfRangeOrAnotherThanBuilt) {
   program("lockstep-compiler", kCompiler);
   const Variable bin("LOCKSTEP_BIN", folder_);
-  program("lockstep-worker",
-          R"({"lockstep": "0.2.0", "protocol": 1, "libtorch": "2.16.1", "libtorch_built_with": "2.16.1"})");
+  program("lockstep-worker", kVersions + R"("libtorch": "2.16.1", "libtorch_built_with": "2.16.1"})");
   EXPECT_THAT(find(check_installation(), "libtorch").fix, HasSubstr("LOCKSTEP_LIBTORCH"));
-  program("lockstep-worker",
-          R"({"lockstep": "0.2.0", "protocol": 1, "libtorch": "2.12.0", "libtorch_built_with": "2.11.0"})");
+  program("lockstep-worker", kVersions + R"("libtorch": "2.12.0", "libtorch_built_with": "2.11.0"})");
   EXPECT_EQ(find(check_installation(), "libtorch").state, CheckState::missing);
   EXPECT_THAT(find(check_installation(), "libtorch").found, HasSubstr("made with 2.11.0"));
 }
@@ -128,8 +128,8 @@ TEST_F(DoctorTest, NoLibTorchIsOneFaultAndNamesTheSetUpOfTheInstallation) {
   program("bin/lockstep-worker", "error while loading shared libraries", 127);
   const Variable bin("LOCKSTEP_BIN", folder_ / "bin"), cache("XDG_CACHE_HOME", folder_ / "cache");
   const lockstep::protocol::LibTorch libtorch = lockstep::protocol::find_libtorch();
-  program("bin/lockstep-compiler", R"({"lockstep": "0.2.0", "protocol": 1, "compiler": "clang 19.1.7", "problem": ")" +
-                                       libtorch.sentence() + "\"}");
+  program("bin/lockstep-compiler",
+          kVersions + R"("compiler": "clang 19.1.7", "problem": ")" + libtorch.sentence() + "\"}");
   const auto checks = check_installation();
   const Check& check = find(checks, "libtorch");
   EXPECT_EQ(check.state, CheckState::missing);
@@ -176,8 +176,7 @@ TEST_F(DoctorTest, HeadersThatWillBeBuiltAreNotes) {
   program("lockstep-worker", kWorker);
   const Variable bin("LOCKSTEP_BIN", folder_);
   for (const char* state : {"missing", "damaged"}) {
-    program("lockstep-compiler",
-            R"({"lockstep": "0.2.0", "protocol": 1, "header": "/h", "header_state": ")" + std::string(state) + "\"}");
+    program("lockstep-compiler", kVersions + R"("header": "/h", "header_state": ")" + std::string(state) + "\"}");
     EXPECT_EQ(find(check_installation(), "precompiled header").state, CheckState::note) << state;
   }
 }

@@ -180,14 +180,14 @@ class Editor(unittest.TestCase):
 
     def test_candidates(self):
         terminal = self.start(columns=76, rows=30)
-        terminal.type("%d")
+        terminal.type("%di")
         terminal.press("Tab")
         terminal.wait_for("%dist_status")
         self.same_as_capture("magics.txt", lambda: self.last())
         terminal.press("Tab", "Tab")
-        terminal.wait_for(r"▸ %diagnose$|▸ %dist_init$")
+        terminal.wait_for(r"▸ %diagnose$|▸ %dist_continue$")
         terminal.press("Escape")
-        terminal.wait_for(r"▸ %d$")
+        terminal.wait_for(r"▸ %di$")
         terminal.press("C-u")
         terminal.type("%verify net --meth")
         terminal.press("Tab")
