@@ -52,7 +52,9 @@ class Runner:
                 (self.folder / entry.name).symlink_to(entry)
         runtime = scratch / "run"
         runtime.mkdir(mode=0o700)
-        self.environment = {"PATH": f"{pathlib.Path(lockstep).parent}:{os.environ['PATH']}",
+        # The Python of the page comes first: a shim of pyenv that runs this has put its own before that of the test.
+        programs = [str(pathlib.Path(lockstep).parent), os.environ.get("PYTHON_PROGRAMS"), os.environ["PATH"]]
+        self.environment = {"PATH": ":".join(filter(None, programs)),
                             "XDG_RUNTIME_DIR": str(runtime), "XDG_STATE_HOME": str(scratch / "state"),
                             "PET_STANDALONE": "1"}  # torchrun takes a free port, rather than 29500
 

@@ -64,8 +64,8 @@ class DoctorTest : public testing::Test {
 };
 
 // What the programs of this build begin with.
-const std::string kVersions = R"({"lockstep": ")" + std::string(kVersion) + R"(", "protocol": )" +
-                              std::to_string(kProtocolVersion) + ", ";
+const std::string kVersions = R"({"lockstep": ")" + std::string(lockstep::kVersion) + R"(", "protocol": )" +
+                              std::to_string(lockstep::kProtocolVersion) + ", ";
 const std::string kWorker = kVersions + R"("libtorch": "2.11.0", "libtorch_built_with": "2.11.0"})";
 const std::string kCompiler =
     kVersions + R"("compiler": "clang 19.1.7", "libtorch": "2.11.0", "header": "/h", "header_state": "ready"})";
