@@ -86,7 +86,7 @@ class OnTwoHosts(unittest.TestCase):
         self.assertEqual(self.codes, [code] * len(self.codes), self.said)
         findings = [line for line in self.said.splitlines() if line.startswith(("✗ ", "• "))]
         self.assertEqual([line[0] for line in findings].count("✗"), 1, self.said)
-        self.assertEqual(findings[-1][0], "✗", "the first cause is not last")
+        self.assertEqual(findings[-1][0], "✗", f"the first cause is not last:\n{self.said}")
         for each in words:
             self.assertIn(each, findings[-1], self.said)
         self.assertNotIn("there is no dump", self.said)
