@@ -276,13 +276,12 @@ void RemoteHost::take(FromRelay&& message, std::vector<std::string> frames) {
     listener_.changed(*this);
   }
   if (const auto* seen = std::get_if<RankSeen>(&message)) {
-    const JobMember one = member(*seen);
-    members_[one.facts.pid] = one;
-    listener_.seen(one);
+    members_[seen->facts.pid] = *seen;
+    listener_.seen(member(*seen));
   } else if (auto* gone = std::get_if<RankGone>(&message)) {
     const auto found = members_.find(gone->end.pid);
     if (found == members_.end()) return;
-    const JobMember one = std::move(found->second);
+    const JobMember one = member(found->second);
     members_.erase(found);
     for (inspect::Evidence& each : gone->evidence) to_local_time(each);
     move_times(gone->end);

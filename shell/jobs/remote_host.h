@@ -131,7 +131,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   std::vector<std::pair<FromRelay, std::vector<std::string>>> messages_;
   std::map<int64_t, std::map<int, nlohmann::json>> logs_;  // that have come, by the number of the request
   std::optional<RelayHello> hello_;
-  std::map<int64_t, JobMember> members_;  // by pid
+  std::map<int64_t, RankSeen> members_;  // by pid; not JobMember, which keeps its host
   struct Asked {
     std::map<int64_t, int> ranks;  // pid → rank
     std::optional<std::map<int, AgentAnswer>> answers;
