@@ -38,17 +38,15 @@ class AttachedTerminal {
   AttachedTerminal(Descriptor keeper, bool watches) : keeper_(std::move(keeper)), watches_(watches) {
     // A description of its own: the user's shell shares ours, and its flags.
     output_ = Descriptor(::open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-    ::sigemptyset(&taken_);
-    for (const int signal : kEndingSignals) ::sigaddset(&taken_, signal);
-    for (const int signal : {SIGINT, SIGWINCH}) ::sigaddset(&taken_, signal);
-    ::sigprocmask(SIG_BLOCK, &taken_, &before_);
-    signals_ = Descriptor(::signalfd(-1, &taken_, SFD_NONBLOCK | SFD_CLOEXEC));
+    sigset_t taken;
+    ::sigemptyset(&taken);
+    for (const int signal : kEndingSignals) ::sigaddset(&taken, signal);
+    for (const int signal : {SIGINT, SIGWINCH}) ::sigaddset(&taken, signal);
+    ::sigprocmask(SIG_BLOCK, &taken, nullptr);  // for good: the program ends next, with the exit code of run()
+    signals_ = Descriptor(::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
     make_raw();
   }
-  ~AttachedTerminal() {
-    give_back();
-    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
-  }
+  ~AttachedTerminal() { give_back(); }
   AttachedTerminal(const AttachedTerminal&) = delete;
   AttachedTerminal& operator=(const AttachedTerminal&) = delete;
 
@@ -170,7 +168,6 @@ class AttachedTerminal {
   Descriptor keeper_;
   const bool watches_;
   Descriptor output_, signals_;
-  sigset_t taken_, before_;
   termios settings_ = {};
   bool is_raw_ = false;
   std::string unshown_;

@@ -33,6 +33,7 @@ class Detachable(unittest.TestCase):
         self.own = dict(LOCKSTEP_BIN=FAKES, XDG_STATE_HOME=self.folder, XDG_RUNTIME_DIR=self.folder, LC_ALL="C.UTF-8",
                         LOCKSTEP_FOLD_TIME="2000")
         self.environment = dict(os.environ, **self.own)
+        os.mkfifo(f"{self.folder}/go")
         self.processes, self.pid = {}, None
         self.addCleanup(self.end)
 
@@ -98,11 +99,12 @@ class Detachable(unittest.TestCase):
 
     def waiting_cell(self, program, number):
         """A cell that prints "between" when go() is called."""
-        program.send(f"!while [ ! -e {self.folder}/go ]; do sleep 0.02; done; echo between{number}\r")
-        self.wait_until(lambda: "sleep 0.02" in self.journal())
+        program.send(f"!cat {self.folder}/go; echo between{number}\r")
+        self.wait_until(lambda: "/go; " in self.journal())
 
     def go(self):
-        pathlib.Path(f"{self.folder}/go").touch()
+        with open(f"{self.folder}/go", "w"):  # waits for the reader
+            pass
 
     def kill(self, program):
         os.kill(program.pid, signal.SIGKILL)
@@ -172,8 +174,8 @@ class Detachable(unittest.TestCase):
 
     def test_a_terminal_that_hangs_holds_the_session_up_for_a_moment_only(self):
         first = self.start()
-        first.send(f"!while [ ! -e {self.folder}/go ]; do sleep 0.02; done; seq 100001 160000\r")
-        self.wait_until(lambda: "sleep 0.02" in self.journal())
+        first.send(f"!cat {self.folder}/go; seq 100001 160000\r")
+        self.wait_until(lambda: "/go; " in self.journal())
         os.kill(first.pid, signal.SIGSTOP)
         self.go()
         self.wait_until(lambda: '"event":"ran"' in self.journal())
@@ -193,8 +195,8 @@ class Detachable(unittest.TestCase):
         (session,) = self.sessions()
         self.id, self.pid = session["id"], session["pid"]
         self.processes[(self.pid, start_time(self.pid))] = "session"
-        shell.send(f"!while [ ! -e {self.folder}/go ]; do sleep 0.02; done; echo between\r")
-        self.wait_until(lambda: "sleep 0.02" in self.journal())
+        shell.send(f"!cat {self.folder}/go; echo between\r")
+        self.wait_until(lambda: "/go; " in self.journal())
         shell.send("\x1a")
         shell.wait_for(r"Stopped(.*\n)*shell:\s*\Z")
         self.go()
@@ -229,7 +231,7 @@ class Detachable(unittest.TestCase):
         self.waiting_cell(first, 1)
         self.kill(first)
         self.go()
-        self.wait_until(lambda: "between1" in self.journal().split("sleep 0.02")[-1])
+        self.wait_until(lambda: "between1" in self.journal().split("/go; ")[-1])
         second = self.resume(TERM="dumb")
         second.wait_for(r"^between1$")
         second.wait_for(prompt(1) + r"\s*\Z")

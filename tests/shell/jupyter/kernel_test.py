@@ -327,7 +327,7 @@ class Kernels(unittest.TestCase):
     def test_a_frontend_that_comes_back_finds_names_and_output(self):
         kernel = self.start()
         go = os.path.join(tempfile.mkdtemp(dir=os.environ["XDG_RUNTIME_DIR"]), "go")
-        request = kernel.client.execute(f'while (::access("{go}", F_OK) != 0) ::usleep(10000); int left = 7; '
+        request = kernel.client.execute(f'while (::access("{go}", F_OK) != 0) ::sched_yield(); int left = 7; '
                                         'std::cout << "meanwhile\\n"; left')
         kernel.wait_for(request, lambda message: message["msg_type"] == "execute_input")
         kernel.client.stop_channels()
