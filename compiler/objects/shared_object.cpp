@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "compiler/objects/elf_file.h"
 #include "compiler/objects/gnu_hash.h"
 #include "compiler/objects/relocatable_object.h"
 #include "compiler/objects/unwind_table.h"
@@ -113,6 +114,8 @@ class Writer {
   void relocate();
   void fill_tables();
   std::string assemble();
+  void add_debug_section(ElfFile& file, const Section& section) const;
+  void add_symbol_table(ElfFile& file) const;
 
   OutputSection& output(Output which) { return outputs_[which]; }
   uint64_t address_of(const Section& section) const {
@@ -401,20 +404,11 @@ std::string Writer::assemble() {
       segment(PT_DYNAMIC, PF_R | PF_W, kDynamic, kDynamic, 8),
       segment(functions_.empty() ? PT_NULL : PT_GNU_EH_FRAME, PF_R, kUnwindTable, kUnwindTable, 4),
       Elf64_Phdr{PT_GNU_STACK, PF_R | PF_W, 0, 0, 0, 0, 0, 0}};
-  std::string file(sizeof(Elf64_Ehdr), '\0');
-  file.append(reinterpret_cast<const char*>(segments), sizeof segments);
-
-  std::string names(1, '\0');
-  std::vector<Elf64_Shdr> headers(1);
-  const auto add_header = [&](std::string_view name, Elf64_Shdr header) {
-    header.sh_name = static_cast<Elf64_Word>(names.size());
-    names.append(name).push_back('\0');
-    headers.push_back(header);
-  };
+  ElfFile file(segments);
   for (int i = 0; i < kLoaded; ++i) {
     const OutputSection& each = outputs_[static_cast<size_t>(i)];
-    Elf64_Shdr header = {};
     const OutputKind& kind = kKinds[static_cast<size_t>(i)];
+    Elf64_Shdr header = {};
     header.sh_type = kind.type;
     header.sh_flags = kind.flags;
     header.sh_addr = each.address;
@@ -424,39 +418,35 @@ std::string Writer::assemble() {
     header.sh_link = static_cast<Elf64_Word>(kind.link + 1);  // sections are numbered from 1
     header.sh_info = i == kDynamicSymbols ? 1 : 0;            // the first one that is not local
     header.sh_entsize = kind.entry_size;
-    add_header(kind.name, header);
-    file.resize(each.offset);
-    file += each.bytes;  // none of .bss
+    file.add(kind.name, header, each.bytes);  // none of .bss
   }
+  for (const Section* section : debug_) add_debug_section(file, *section);
+  add_symbol_table(file);
+  return std::move(file).finish(object_.identity);
+}
 
-  const auto add_section = [&](std::string_view name, Elf64_Shdr header, std::string_view bytes) {
-    file.resize((file.size() + header.sh_addralign - 1) / header.sh_addralign * header.sh_addralign);
-    header.sh_offset = file.size();
-    header.sh_size = bytes.size();
-    add_header(name, header);
-    file += bytes;
-  };
-  for (const Section* section : debug_) {
-    std::string bytes(section->bytes);
-    for (const Elf64_Rela& relocation : section->relocations) {
-      const uint64_t value =
-          address_of(symbols_[ELF64_R_SYM(relocation.r_info)]) + static_cast<uint64_t>(relocation.r_addend);
-      std::memcpy(bytes.data() + relocation.r_offset, &value, ELF64_R_TYPE(relocation.r_info) == R_X86_64_64 ? 8 : 4);
-    }
-    Elf64_Shdr header = {};
-    header.sh_type = SHT_PROGBITS;
-    header.sh_addralign = std::max<uint64_t>(section->header.sh_addralign, 1);
-    if (bytes.size() >= kWorthCompressing) {
-      bytes = compressed(bytes, header.sh_addralign);
-      header.sh_flags = SHF_COMPRESSED;
-      header.sh_addralign = alignof(Elf64_Chdr);
-    }
-    add_section(section->name, header, bytes);
+void Writer::add_debug_section(ElfFile& file, const Section& section) const {
+  std::string bytes(section.bytes);
+  for (const Elf64_Rela& relocation : section.relocations) {
+    const uint64_t value =
+        address_of(symbols_[ELF64_R_SYM(relocation.r_info)]) + static_cast<uint64_t>(relocation.r_addend);
+    std::memcpy(bytes.data() + relocation.r_offset, &value, ELF64_R_TYPE(relocation.r_info) == R_X86_64_64 ? 8 : 4);
   }
+  Elf64_Shdr header = {};
+  header.sh_type = SHT_PROGBITS;
+  header.sh_addralign = std::max<uint64_t>(section.header.sh_addralign, 1);
+  if (bytes.size() >= kWorthCompressing) {
+    bytes = compressed(bytes, header.sh_addralign);
+    header.sh_flags = SHF_COMPRESSED;
+    header.sh_addralign = alignof(Elf64_Chdr);
+  }
+  file.add(section.name, header, bytes);
+}
 
-  // What debuggers and stack traces need: definitions, local ones first.
+/// What debuggers and stack traces need: definitions, local ones first.
+void Writer::add_symbol_table(ElfFile& file) const {
   std::vector<Elf64_Sym> symbols(1);
-  std::string symbol_names(1, '\0');
+  std::string names(1, '\0');
   Elf64_Shdr table = {};
   for (const bool local : {true, false}) {
     for (const Symbol& symbol : symbols_) {
@@ -464,8 +454,8 @@ std::string Writer::assemble() {
       if ((ELF64_ST_BIND(symbol.entry.st_info) == STB_LOCAL) != local || !is_defined(symbol)) continue;
       if (type != STT_FUNC && type != STT_OBJECT) continue;
       Elf64_Sym entry = placed(symbol);
-      entry.st_name = static_cast<Elf64_Word>(symbol_names.size());
-      symbol_names.append(symbol.name).push_back('\0');
+      entry.st_name = static_cast<Elf64_Word>(names.size());
+      names.append(symbol.name).push_back('\0');
       symbols.push_back(entry);
     }
     if (local) table.sh_info = static_cast<Elf64_Word>(symbols.size());
@@ -473,34 +463,12 @@ std::string Writer::assemble() {
   table.sh_type = SHT_SYMTAB;
   table.sh_addralign = alignof(Elf64_Sym);
   table.sh_entsize = sizeof(Elf64_Sym);
-  table.sh_link = static_cast<Elf64_Word>(headers.size()) + 1;
-  add_section(".symtab", table, bytes_of(std::span<const Elf64_Sym>(symbols)));
+  table.sh_link = file.next_index() + 1;
+  file.add(".symtab", table, bytes_of(std::span<const Elf64_Sym>(symbols)));
   Elf64_Shdr strings = {};
   strings.sh_type = SHT_STRTAB;
   strings.sh_addralign = 1;
-  add_section(".strtab", strings, symbol_names);
-  names += std::string_view(".shstrtab\0", 10);  // its own name is in it
-  strings.sh_name = static_cast<Elf64_Word>(names.size() - 10);
-  strings.sh_offset = file.size();
-  strings.sh_size = names.size();
-  headers.push_back(strings);
-  file += names;
-  file.resize((file.size() + 7) / 8 * 8);
-
-  Elf64_Ehdr header = {};
-  std::memcpy(header.e_ident, object_.identity.data(), EI_NIDENT);
-  header.e_type = ET_DYN;
-  header.e_machine = EM_X86_64;
-  header.e_version = EV_CURRENT;
-  header.e_phoff = header.e_ehsize = sizeof header;
-  header.e_phentsize = sizeof(Elf64_Phdr);
-  header.e_phnum = kSegments;
-  header.e_shoff = file.size();
-  header.e_shentsize = sizeof(Elf64_Shdr);
-  header.e_shnum = static_cast<Elf64_Half>(headers.size());
-  header.e_shstrndx = static_cast<Elf64_Half>(headers.size() - 1);
-  std::memcpy(file.data(), &header, sizeof header);
-  return file.append(bytes_of(std::span<const Elf64_Shdr>(headers)));
+  file.add(".strtab", strings, names);
 }
 
 }  // namespace
