@@ -40,7 +40,8 @@ enum Output {
   kPointers,
   kData,
   kBss,
-  kLoaded
+  kLoaded,               // the number of those that are
+  kForDebuggers = kLoaded  // each section by itself
 };
 
 struct OutputKind {
@@ -72,12 +73,13 @@ constexpr size_t kSegments = 5;
 constexpr size_t kWorthCompressing = 4096;  // of a section for debuggers: below, it costs more than it saves
 
 struct Section : ObjectSection {
-  int output = -1;      // of Output, or kLoaded for one of debuggers; -1 if it is dropped
+  int output = -1;      // of Output; -1 if it is dropped
   uint64_t offset = 0;  // in the output section
 };
 
 struct Symbol : ObjectSymbol {
   bool by_name = false;  // the dynamic loader binds it: an earlier definition of that name comes first
+  bool is_used = false;
   uint32_t dynamic = 0;  // index in .dynsym
   int64_t pointer = -1;  // index in .got
   int64_t call = -1;     // index in .plt
@@ -166,7 +168,7 @@ void Writer::place_sections() {
     const bool has_bytes = header.sh_type == SHT_PROGBITS || header.sh_type == SHT_X86_64_UNWIND;
     if ((header.sh_flags & SHF_ALLOC) == 0) {
       if (header.sh_type != SHT_PROGBITS || !section.name.starts_with(".debug_")) continue;
-      section.output = kLoaded;
+      section.output = kForDebuggers;
       debug_.push_back(&section);
       continue;
     }
@@ -212,7 +214,7 @@ void Writer::find_references() {
       if (relocation.r_offset > section.header.sh_size || section.header.sh_size - relocation.r_offset < width)
         throw NeedsLinker();
       if (!symbol.by_name) section_of(symbol);
-      if (section.output == kLoaded) {
+      if (section.output == kForDebuggers) {
         if ((type != R_X86_64_64 && type != R_X86_64_32) || !is_defined(symbol)) throw NeedsLinker();
         section_of(symbol);
         continue;
@@ -237,7 +239,7 @@ void Writer::find_references() {
         default:
           throw NeedsLinker();
       }
-      symbol.dynamic = symbol.by_name ? 1 : 0;
+      symbol.is_used = true;
     }
   }
 }
@@ -248,7 +250,7 @@ void Writer::order_dynamic_symbols() {
     if (!symbol.by_name) continue;
     if (is_defined(symbol))
       defined.push_back(&symbol);
-    else if (symbol.dynamic != 0)  // it is used
+    else if (symbol.is_used)
       dynamic_.push_back(&symbol);
   }
   first_defined_ = dynamic_.size() + 1;
@@ -315,7 +317,7 @@ void Writer::place_outputs() {
 
 void Writer::relocate() {
   for (const Section& section : sections_) {
-    if (section.output < 0 || section.output == kLoaded) continue;
+    if (section.output < 0 || section.output == kForDebuggers) continue;
     for (const Elf64_Rela& relocation : section.relocations) {
       const Symbol& symbol = symbols_[ELF64_R_SYM(relocation.r_info)];
       const uint64_t place = address_of(section) + relocation.r_offset;
@@ -333,7 +335,9 @@ void Writer::relocate() {
           target = symbol.call >= 0 ? output(kCalls).address + static_cast<uint64_t>(symbol.call) * kCall.size()
                                     : address_of(symbol);
       }
-      const auto value = static_cast<int32_t>(target + static_cast<uint64_t>(relocation.r_addend) - place);
+      const auto distance = static_cast<int64_t>(target + static_cast<uint64_t>(relocation.r_addend) - place);
+      const auto value = static_cast<int32_t>(distance);
+      if (value != distance) throw NeedsLinker();  // which says what is out of range
       std::string& bytes = outputs_[static_cast<size_t>(section.output)].bytes;
       std::memcpy(bytes.data() + section.offset + relocation.r_offset, &value, sizeof value);
     }
@@ -430,7 +434,9 @@ void Writer::add_debug_section(ElfFile& file, const Section& section) const {
   for (const Elf64_Rela& relocation : section.relocations) {
     const uint64_t value =
         address_of(symbols_[ELF64_R_SYM(relocation.r_info)]) + static_cast<uint64_t>(relocation.r_addend);
-    std::memcpy(bytes.data() + relocation.r_offset, &value, ELF64_R_TYPE(relocation.r_info) == R_X86_64_64 ? 8 : 4);
+    const size_t width = ELF64_R_TYPE(relocation.r_info) == R_X86_64_64 ? 8 : 4;
+    if (width == 4 && value > UINT32_MAX) throw NeedsLinker();
+    std::memcpy(bytes.data() + relocation.r_offset, &value, width);
   }
   Elf64_Shdr header = {};
   header.sh_type = SHT_PROGBITS;

@@ -58,6 +58,7 @@ TEST(SharedObject, DoesWhatTheSourceSays) {
 TEST(SharedObject, IsLeftToTheLinkerWhereItIsNotSimple) {
   EXPECT_FALSE(write_shared(object_of("thread_local")));
   EXPECT_FALSE(write_shared(object_of("constructor")));
+  EXPECT_FALSE(write_shared(object_of("far")));
   EXPECT_FALSE(write_shared(""));
 }
 
