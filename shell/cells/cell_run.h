@@ -80,7 +80,8 @@ class CellRun {
   int64_t id_, number_;
   RankSet ranks_;
   std::map<int, Rank> states_;
-  std::array<size_t, 7> counts_ = {};  // ranks by phase: each of their messages asks whether it was the last
+  static constexpr size_t kPhases = static_cast<size_t>(Phase::dead) + 1;
+  std::array<size_t, kPhases> counts_ = {};  // ranks by phase: each of their messages asks whether it was the last
   std::map<int, protocol::Waiting> waits_;
   std::optional<CellStatus> first_cause_;
   bool timed_out_ = false, stalled_ = false;

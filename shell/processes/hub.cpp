@@ -65,9 +65,11 @@ void Hub::deliver(Carried message, const std::map<int, int>& lives) {
 
 void Hub::deliver_ends(const RankSet& ranks, const std::map<int, int>& lives) {
   for (const int rank : ranks)
-    if (const auto remote = remote_.find(rank); remote != remote_.end() && remote->second.life == life_in(lives, rank))
+    if (const auto remote = remote_.find(rank);
+        remote != remote_.end() && remote->second.life == life_in(lives, rank)) {
       remote_ended_.insert(rank);
-  set_event(delivered_.get());
+      set_event(delivered_.get());
+    }
 }
 
 void Hub::send(int rank, const protocol::HubMessage& message) { send(RankSet{rank}, message); }

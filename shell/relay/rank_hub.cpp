@@ -93,7 +93,7 @@ void RankHub::take(int rank, std::vector<zmq::message_t> frames) {
   const Seen seen = look_at(parts.front());
   const bool were_asked = !asked_.empty();
   if (seen.is_answer) asked_.erase(rank);
-  std::string key = fmt::format("{}", fmt::join(parts, "\n"));  // a header is one line
+  std::string key = fmt::format("{}\n{}", parts.size(), fmt::join(parts, "\n"));
   // The order of one rank's messages stays: it joins no message that stands before its last one, and no second Done.
   const auto same = alike_.find(key);
   const auto newest = newest_.find(rank);
@@ -129,14 +129,16 @@ void RankHub::flush() {
 }
 
 void RankHub::look_at_connections() {
-  sockets_.take_connection_events();
-  const RankSet gone = sockets_.ended() - ended_;
-  if (gone.empty()) return;
-  ended_ = ended_ | gone;
-  while (auto received = sockets_.receive())  // all that they had sent is there
-    if (received->rank >= 0) take(received->rank, std::move(received->frames));
-  flush();
-  write_(RanksLeft{.ranks = gone, .lives = lives_}, {});
+  for (;;) {  // receive() reads of other ends
+    sockets_.take_connection_events();
+    const RankSet gone = sockets_.ended() - ended_;
+    if (gone.empty()) return;
+    ended_ = ended_ | gone;
+    while (auto received = sockets_.receive())  // all that they had sent is there
+      if (received->rank >= 0) take(received->rank, std::move(received->frames));
+    flush();
+    write_(RanksLeft{.ranks = gone, .lives = lives_}, {});
+  }
 }
 
 }  // namespace lockstep::shell
