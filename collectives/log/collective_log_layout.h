@@ -89,12 +89,16 @@ struct Group {
   int32_t named() const { return std::clamp(size, 0, step == 0 ? kRanksPerGroup : kLargestGroup); }
   /// Returns the rank of the default group that has this group rank, which is below named().
   int32_t rank_at(int32_t group_rank) const {
-    return step == 0 ? ranks[group_rank] : static_cast<int32_t>(first + int64_t{step} * group_rank);
+    const int32_t by = step;
+    return by == 0 ? ranks[std::clamp(group_rank, 0, kRanksPerGroup - 1)]
+                   : static_cast<int32_t>(first + int64_t{by} * group_rank);
   }
   /// Returns the ranks that the log names, by group rank.
   std::vector<int> named_ranks() const {
+    const int32_t by = step, from = first;  // of another process, which may write them
+    const int32_t count = std::clamp(size, 0, by == 0 ? kRanksPerGroup : kLargestGroup);
     std::vector<int> result;
-    for (int32_t i = 0; i < named(); ++i) result.push_back(rank_at(i));
+    for (int32_t i = 0; i < count; ++i) result.push_back(by == 0 ? ranks[i] : static_cast<int>(from + int64_t{by} * i));
     return result;
   }
   /// Forgets what was sent and received.
