@@ -1,5 +1,5 @@
-// Reads JSON that another program or another person may have written. nlohmann::json copies and writes values by recursion:
-// one that is nested ten thousand levels deep would end the program that only hands it on.
+// Reads JSON that another program or another person may have written. nlohmann::json copies and writes values by
+// recursion: one that is nested ten thousand levels deep would end the program that only hands it on.
 #pragma once
 #include <cstddef>
 #include <nlohmann/json.hpp>

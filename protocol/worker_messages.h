@@ -194,8 +194,8 @@ struct Credit {
   int64_t bytes = 0;
 };
 
-/// Other ranks have left the running cell (or died: how = `dead`), each having entered that many collectives of each group.
-/// A rank that waits in a later one answers with Waiting.
+/// Other ranks have left the running cell (or died: how = `dead`), each having entered that many collectives of each
+/// group. A rank that waits in a later one answers with Waiting.
 struct PeersDone {
   int64_t cell = 0;
   RankSet ranks;

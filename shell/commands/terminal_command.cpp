@@ -1,5 +1,5 @@
-// `lockstep` without a subcommand is the interactive terminal; with --detachable in front of a session that outlives it, and
-// with --resume in front of one that does so.
+// `lockstep` without a subcommand is the interactive terminal; with --detachable in front of a session that outlives
+// it, and with --resume in front of one that does so.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
-// What a terminal and the keeper of a detachable session (keeper.h) send each other, and what the keeper and its session do.
-// Each message is one of a Unix socket that keeps messages apart: its kind in the first byte, and behind it bytes of
-// the terminal, or a struct as JSON.
+// What a terminal and the keeper of a detachable session (keeper.h) send each other, and what the keeper and its
+// session do. Each message is one of a Unix socket that keeps messages apart: its kind in the first byte, and behind it
+// bytes of the terminal, or a struct as JSON.
 #pragma once
 #include <sys/types.h>
 

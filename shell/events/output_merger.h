@@ -3,9 +3,9 @@
 //
 // Ranks are in step while as many lines of each have been emitted. The output of a rank is held until the ranks in step
 // with it have written something as well. What is equal is emitted at once, as one event; what differs is emitted per
-// rank, in rank order, after the fold time at most. A rank that got ahead is out of step, and is not held any more until
-// the others have caught up. The order of the output of one rank never changes, and the events of one rank and stream,
-// put together, give its bytes.
+// rank, in rank order, after the fold time at most. A rank that got ahead is out of step, and is not held any more
+// until the others have caught up. The order of the output of one rank never changes, and the events of one rank and
+// stream, put together, give its bytes.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -31,8 +31,8 @@ class OutputMerger {
   /// A difference between ranks of more than this many bytes is emitted before the fold time has passed.
   static constexpr size_t kLongDifference = 64 << 10;
 
-  /// `emit` gets OutputEvent and ValueEvent; `consumed` how many bytes of each of these ranks' output have been emitted; `marked`
-  /// the marks, when all that the ranks wrote before has been emitted.
+  /// `emit` gets OutputEvent and ValueEvent; `consumed` how many bytes of each of these ranks' output have been
+  /// emitted; `marked` the marks, when all that the ranks wrote before has been emitted.
   OutputMerger(std::function<void(Event)> emit, std::function<void(const RankSet& ranks, int64_t bytes)> consumed,
                std::function<void(const RankSet& ranks, int64_t cell, const std::string& mark)> marked = nullptr,
                std::chrono::milliseconds fold_time = kDefaultFoldTime);

@@ -60,8 +60,8 @@ struct RestartRank {
   std::string identity;
   int64_t generation = 0;
 };
-/// Frame 0 becomes a file in the folder of the session there. Messages to the relay are taken in their order: a rank that
-/// hears of the file later finds it.
+/// Frame 0 becomes a file in the folder of the session there. Messages to the relay are taken in their order: a rank
+/// that hears of the file later finds it.
 struct PutFile {
   std::string name;
 };
@@ -148,7 +148,8 @@ struct RelayWarning {
 struct RelaySignalled {
   int signal = 0;
 };
-/// Messages of ranks of a session, in their order. Frames: those of the first message, header first, then those of the next.
+/// Messages of ranks of a session, in their order. Frames: those of the first message, header first, then those of the
+/// next.
 struct FromRanks {
   std::vector<RankSet> from;  // who has sent each
   std::vector<int> frames;  // how many frames each has

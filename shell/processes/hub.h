@@ -1,5 +1,5 @@
-// The session's side of the wire to the ranks. Those of this machine come to its socket (rank_sockets.h). Those of a host
-// whose relay collects their messages come by way of that: a message to many of them goes there once.
+// The session's side of the wire to the ranks. Those of this machine come to its socket (rank_sockets.h). Those of a
+// host whose relay collects their messages come by way of that: a message to many of them goes there once.
 #pragma once
 #include <deque>
 #include <functional>

@@ -1,9 +1,9 @@
-// One ROUTER socket to which the ranks of a session come, on ipc in a private directory. It knows a rank by an identity that
-// nothing but its process is given. What connects under another one is no rank, and a second connection under the same
-// one is refused by ZeroMQ: neither can speak for a rank.
+// One ROUTER socket to which the ranks of a session come, on ipc in a private directory. It knows a rank by an identity
+// that nothing but its process is given. What connects under another one is no rank, and a second connection under the
+// same one is refused by ZeroMQ: neither can speak for a rank.
 //
-// Messages to several ranks share their frames (zmq_msg_copy counts references). Queues are not limited here: what ranks may
-// send is limited by the credit that they have been given.
+// Messages to several ranks share their frames (zmq_msg_copy counts references). Queues are not limited here: what
+// ranks may send is limited by the credit that they have been given.
 #pragma once
 #include <map>
 #include <optional>
@@ -40,8 +40,8 @@ class RankSockets {
   /// Returns the next message, or nothing when none is waiting.
   std::optional<Received> receive();
 
-  /// Reads the events of all connections from monitor(). receive() does so, too: who waits for the monitor looks at ended()
-  /// after either.
+  /// Reads the events of all connections from monitor(). receive() does so, too: who waits for the monitor looks at
+  /// ended() after either.
   void take_connection_events();
   /// Ranks that were connected and are not any more, by the events read so far: all that they sent has arrived.
   const RankSet& ended() const { return gone_; }

@@ -1,6 +1,6 @@
-// The hub of a host: its ranks come here, and the session hears of them by the relay. A message to many of them has come to
-// this host once, and is handed to each here. What they answer goes back together: ranks mostly say the same (a cell is
-// loaded, it is done), and where they do, one message says so for all of them.
+// The hub of a host: its ranks come here, and the session hears of them by the relay. A message to many of them has
+// come to this host once, and is handed to each here. What they answer goes back together: ranks mostly say the same (a
+// cell is loaded, it is done), and where they do, one message says so for all of them.
 //
 // An answer waits a moment for those of the other ranks that were asked with it, but not where all have answered.
 #pragma once

@@ -28,7 +28,8 @@ class KeeperLink {
   /// Lets go of the terminal; the session waits so many seconds, or as it was started with.
   void detach(std::optional<int64_t> seconds) const;
 
-  /// Returns what a terminal that comes has not seen: all since the cell that was the last when the one before it was lost.
+  /// Returns what a terminal that comes has not seen: all since the cell that was the last when the one before it was
+  /// lost.
   std::string unseen(const NewTerminal& terminal, const Screen& screen);
 
  private:
