@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "shell/scripts/code_scanner.h"
 #include "shell/terminal/foreground_program.h"
@@ -76,7 +77,7 @@ LineReader::Input EditLineReader::read(const std::string& prompt) {
   result_.reset();
   // Ctrl-C may have come behind Enter, while somebody was asked whether the cell is whole.
   while (const std::optional<char> what = terminal_.next_wake())
-    if (what == 'i') input.end = End::cancelled;
+    if (what == 'i' && std::exchange(input.end, End::cancelled) != End::cancelled) terminal_.write("^C\r\n");
   if (input.end == End::cell)
     while (!input.text.empty() && is_blank(input.text.substr(input.text.size() - 1))) input.text.pop_back();
   return input;

@@ -195,6 +195,14 @@ class Program:
             if not alive and len(re.findall(pattern, self.screen.text(), re.MULTILINE)) < times:
                 raise AssertionError(f"{pattern!r} did not come up; on the screen:\n{self.screen.text()}\nraw: {self.raw[-2000:]!r}")
 
+    def press_until(self, key, text):
+        """Sends `key` again and again until the screen has `text`."""
+        deadline = time.monotonic() + LIMIT_S
+        while text not in self.screen.text():
+            self.send(key)
+            if not self.pump(0.3) or time.monotonic() > deadline:
+                raise AssertionError(f"{text!r} did not come up; on the screen:\n{self.screen.text()}")
+
     def wait_end(self):
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline and self.pump(deadline - time.monotonic()):

@@ -2,6 +2,7 @@
 commands: python3 terminal_test.py LOCKSTEP FAKES"""
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
-from terminal_screen import Program  # noqa: E402
+from terminal_screen import LIMIT_S, Program  # noqa: E402
 
 LOCKSTEP, FAKES = (sys.argv.pop(1), sys.argv.pop(1)) if len(sys.argv) > 2 else ("", "")
 SCRATCH = tempfile.TemporaryDirectory(prefix="ls-")   # short: sockets have their paths in it
@@ -79,20 +80,19 @@ class OnATerminal(unittest.TestCase):
         program.wait_for("rank 1 has not come back yet. Ctrl-C again offers to end it")
         program.send("\x03")
         program.wait_for("rank 1 did not come back. Ctrl-C once more ends it: what it holds is lost, the others keep theirs")
-        while "SIGKILL" not in program.screen.text():  # the offer has to stand for a while
-            program.send("\x03")
-            program.pump(0.3)
+        program.press_until("\x03", "SIGKILL")  # the offer has to stand for a while
         program.wait_for(r"✗ rank 1: SIGKILL in cell 1\n")
         program.wait_for(r"^In \[2\] rank 0 ▸")
 
     def test_control_c_that_stops_a_compile_is_answered(self):
         program = self.start("-n", "2")
-        program.send("slow\r")
-        while b"\x1b[?2004l" not in program.raw:  # the line is taken: what is typed before it would be thrown away
-            program.pump(1)
-        while "interrupted" not in program.screen.text():  # one that comes before the cell runs is the prompt's
-            program.send("\x03")
-            program.pump(0.3)
+        begun = os.path.join(SCRATCH.name, "begun")
+        os.mkfifo(begun)
+        waiting = select.poll()
+        waiting.register(os.open(begun, os.O_RDONLY | os.O_NONBLOCK), 0)
+        program.send(f"slow {begun}\r")
+        self.assertTrue(waiting.poll(LIMIT_S * 1000))  # the compiler has opened and closed it: Ctrl-C is not the prompt's
+        program.send("\x03")
         program.wait_for("■ interrupted; nothing of the cell has run")
         program.wait_for(r"^In \[2\] ranks 0-1 ▸\s*\Z")
 
