@@ -155,7 +155,8 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const Attempt& 
                                                            .group_rank = identity.group_rank,
                                                            .ranks = identity.ranks,
                                                            .timeout = identity.timeout,
-                                                           .loopback = loopback_}));
+                                                           .loopback = loopback_,
+                                                           .log = entry.group->in_log()}));
   }
   const Rendezvous rendezvous(*this, attempt.abort_count, attempt.timeout);
   std::map<int, json> announcements;

@@ -12,12 +12,18 @@
 
 namespace lockstep::dist {
 
+namespace log_layout {
+struct Group;
+}
+
 struct GroupDescription {
   std::string name;
   int group_rank = 0;
   std::vector<int> ranks;  // of the default group
   std::chrono::milliseconds timeout{};  // of each collective
   bool loopback = true;  // all ranks are on this machine: nothing may listen on other interfaces than the loopback one
+  // This group in the rank's log, where a backend whose ranks share memory says for whom the rank sleeps. May be null.
+  std::shared_ptr<log_layout::Group> log = nullptr;
 };
 
 /// Holds the connections of one group for one generation of the group. They are announced to the peers, connected, and

@@ -156,6 +156,7 @@ uint32_t CollectiveLog::add_group(const std::string& name, const std::vector<int
   group.set_ranks(ranks);
   group.group_rank = group_rank;
   group.clear_counts();
+  group.shared_wait = kNoSharedMemory;
   for (uint32_t i = 0; i < kSignatureCapacity; ++i) mapping_.signature(slot, i).seq = 0;
   group.generation = 0;
   group.last_entered = first_seq;
@@ -369,6 +370,12 @@ std::vector<LoggedGroup> CollectiveLogReader::groups() const {
     view.member = group.group_rank >= 0;
     view.entered = group.last_entered;
     view.received_from_any = group.received_from_any;
+    const int64_t sleep = group.shared_wait;
+    view.shares_memory = sleep >= kNoSharedWait;
+    if (const auto peer = static_cast<int32_t>(sleep % kMostSharingRanks); peer >= 0 && peer < group.named()) {
+      view.sleeps_for = group.rank_at(peer);
+      view.sleeps_in = sleep / kMostSharingRanks;
+    }
     for (int32_t k = 0; k < std::min(group.named(), kRanksPerGroup); ++k) {
       if (const int64_t sent = group.sent[k]) view.sent[group.rank_at(k)] = sent;
       if (const int64_t received = group.received[k]) view.received[group.rank_at(k)] = received;

@@ -132,6 +132,9 @@ struct LoggedGroup {
   int64_t entered = 0;  // number of the last collective
   std::map<int, int64_t> sent, received;  // point to point: peer → how many sends to it, receives from it were begun
   int64_t received_from_any = 0;  // recv without a source that were begun
+  bool shares_memory = false;  // collectives that move or reduce dense tensors go through memory of all its ranks
+  int sleeps_for = -1;  // the rank of the default group that this rank sleeps for there
+  int64_t sleeps_in = 0;  // the collective that this rank has to come to
 
   /// Whether messages with `rank` are in `sent` and `received`: they are counted with the first 64 ranks.
   bool counts_messages_with(int rank) const;

@@ -1,5 +1,5 @@
 // The layout of the collective log in memory: one file (or anonymous memory) per rank, which that rank writes and which
-// any thread and any process of the same user reads at any time, also after the rank was killed. This is version 6;
+// any thread and any process of the same user reads at any time, also after the rank was killed. This is version 7;
 // docs/dist.md describes it in prose.
 //
 // Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code
@@ -20,7 +20,7 @@
 namespace lockstep::dist::log_layout {
 
 inline constexpr char kMagic[8] = {'L', 'S', 'C', 'O', 'L', 'L', 'O', 'G'};
-inline constexpr uint32_t kVersion = 6;
+inline constexpr uint32_t kVersion = 7;
 inline constexpr uint32_t kGroupCapacity = 256;
 inline constexpr uint32_t kSignatureCapacity = 128;  // per group
 inline constexpr uint32_t kEntryCapacity = 4096;
@@ -28,6 +28,7 @@ inline constexpr uint32_t kWordCapacity = 1u << 15;
 inline constexpr uint32_t kCodeRangeCapacity = 16384;
 inline constexpr int32_t kRanksPerGroup = 64;  // of larger irregular groups the log names the first 64 ranks
 inline constexpr int32_t kLargestGroup = 1 << 16;  // ranks of a regular group that the log names
+inline constexpr int32_t kMostSharingRanks = 64;  // of a group that shares memory
 inline constexpr uint32_t kShapeCapacity = 8;
 inline constexpr uint32_t kSiteCapacity = 2048;
 inline constexpr uint32_t kMessageCapacity = 4096;
@@ -59,6 +60,11 @@ struct Header {
 enum class GroupState : uint32_t { unused, live, broken, closed };
 enum class BreakCause : uint32_t { none, aborted, mismatch, failed, excluded };
 
+/// Values of Group::shared_wait. While the rank sleeps it is shared_wait() of a peer and of the collective that the peer
+/// has to come to, which may be an earlier one than the rank is in.
+inline constexpr int64_t kNoSharedMemory = -2, kNoSharedWait = -1;
+constexpr int64_t shared_wait(int64_t seq, int32_t group_rank) { return seq * kMostSharingRanks + group_rank; }
+
 struct Group {
   char name[64];
   Atomic<GroupState> state;
@@ -68,6 +74,7 @@ struct Group {
   int32_t first, step;
   int64_t generation;
   Atomic<int64_t> last_entered;  // sequence number
+  Atomic<int64_t> shared_wait;  // for whom this rank sleeps in a collective, where the ranks share memory
   // Number at which this rank saw a mismatch, in generation mismatch_generation; 0: none; negative: -1 - the entry of a
   // send or recv.
   Atomic<int64_t> mismatch_seq;

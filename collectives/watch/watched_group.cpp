@@ -79,6 +79,7 @@ void WatchedGroup::prepare(std::shared_ptr<BackendConnector> new_connector) {
   // This comes before the peers know of this generation: what they read in the log from now on belongs to it. A
   // mismatch stays, since a peer may not have read it yet; its generation stands beside it.
   slot_in_log().cause = BreakCause::none;
+  slot_in_log().shared_wait = log_layout::kNoSharedMemory;  // the transport says otherwise
 }
 
 void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation) {

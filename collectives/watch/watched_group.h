@@ -65,6 +65,8 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   const Identity& identity() const { return identity_; }
   bool member() const { return identity_.group_rank >= 0; }
   uint32_t slot() const { return slot_; }
+  /// Returns the group in this rank's log; keeps the log.
+  std::shared_ptr<log_layout::Group> in_log() const { return {log_, &slot_in_log()}; }
   int64_t seq() const { return slot_in_log().last_entered; }
   /// Returns a path at which any process of this user can read the log.
   std::string log_path() const { return log_->mapping().shared_path(); }

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "collectives/dist.h"
+#include "collectives/log/collective_log_layout.h"
 #include "collectives/rank_context.h"
 #include "collectives/transport/backend_factory.h"
+#include "collectives/transport/shared_memory/shared_exchange.h"
 #include "tests/collectives/stuck_ranks.h"
 #include "tests/collectives/tensors.h"
 #include "tests/support/spawn_ranks.h"
@@ -24,6 +27,7 @@ using testing::spawn_ranks;
 using Op = dist::ReduceOp;
 
 const testing::RankOptions kShared{.backend = "shared_memory"};
+constexpr std::chrono::milliseconds kFar = std::chrono::minutes(1);
 
 // None; one; fewer than ranks; what all ranks reduce whole; a part for each rank, uneven; more than a slot holds.
 constexpr int64_t kSizes[] = {0, 1, 2, 1001, 9001, 200'003};
@@ -476,29 +480,171 @@ TEST(SharedMemoryRegion, HasNoNameAndStaysOpenNowhere) {
       kShared);
 }
 
-/// The name of the backend that each of two ranks gets where `change` has changed what the first announces.
-std::vector<std::string> backends(const std::function<void(nlohmann::json&)>& change) {
+// No rank waits for another, as on Gloo.
+TEST_P(SharedMemory, ACallWithoutElementsWaitsForNobody) {
+  spawn_ranks(
+      GetParam(),
+      [](int rank, int size) {
+        if (rank == 0) {
+          at::Tensor none = at::empty({0});
+          dist::all_reduce(none);
+          dist::broadcast(none, size - 1);
+          EXPECT_EQ(dist::all_gather(none).size(), static_cast<size_t>(size));
+          EXPECT_EQ(dist::gather(none, 0).size(), static_cast<size_t>(size));
+          dist::reduce_scatter(none, Tensors(static_cast<size_t>(size), at::empty({0})));
+        }
+        meet(dist::default_group()->getStore(), "the first has made its calls", rank, size);
+        at::Tensor none = at::empty({0});
+        if (rank != 0) {
+          dist::all_reduce(none);
+          dist::broadcast(none, size - 1);
+          dist::all_gather(none);
+          dist::gather(none, 0);
+          dist::reduce_scatter(none, Tensors(static_cast<size_t>(size), at::empty({0})));
+        }
+        at::Tensor tensor = filled(1);
+        dist::all_reduce(tensor);
+        EXPECT_TRUE(tensor.equal(filled(size)));
+      },
+      kShared);
+}
+
+/// The memory of two ranks that are this process.
+std::array<std::shared_ptr<dist::SharedRegion>, 2> pair_of_regions() {
+  const auto made = dist::SharedRegion::make(0, 2);
+  return {made, dist::SharedRegion::open(made->address(), 1, 2)};
+}
+std::chrono::steady_clock::time_point in(std::chrono::milliseconds time) {
+  return std::chrono::steady_clock::now() + time;
+}
+
+TEST(SharedMemoryRounds, BeginAgainAfterTheLargestNumber) {
+  constexpr uint32_t kBefore = 0xFFFF'FFFE;
+  const auto regions = pair_of_regions();
+  for (const auto& region : regions)
+    for (const auto stage : {dist::SharedRegion::Stage::written, dist::SharedRegion::Stage::done})
+      for (const uint32_t round : {0x2000'0000U - 1, 0x3FFF'FFFEU, kBefore}) region->post(stage, round);
+  dist::SharedExchange sends(regions[0], kBefore), receives(regions[1], kBefore);
+  double value = 0;
+  for (double each = 1; each <= 2; ++each) sends.broadcast(&(value = each), sizeof value, 0, in(kFar));
+  // Nobody has read the first of them.
+  EXPECT_THROW(sends.broadcast(&value, sizeof value, 0, in(std::chrono::milliseconds(20))), dist::SharedMemoryError);
+  for (double each = 1; each <= 2; ++each) {
+    receives.broadcast(&value, sizeof value, 0, in(kFar));
+    EXPECT_EQ(value, each);
+  }
+}
+
+// One that stays behind would look new after half of the numbers.
+TEST(SharedMemoryRounds, BothCountersOfARankComeToEachOfThem) {
+  const auto regions = pair_of_regions();
+  dist::SharedExchange root(regions[0]), other(regions[1]);
+  double value = 1, first = 0, second = 0;
+  root.broadcast(&value, sizeof value, 0, in(kFar));
+  other.broadcast(&value, sizeof value, 0, in(kFar));
+  other.gather({}, &value, sizeof value, 0, in(kFar));
+  void* const gathered[] = {&first, &second};
+  root.gather(gathered, &value, sizeof value, 0, in(kFar));
+  for (const auto stage : {dist::SharedRegion::Stage::written, dist::SharedRegion::Stage::done})
+    for (const int peer : {0, 1})
+      EXPECT_NO_THROW(
+          regions[static_cast<size_t>(1 - peer)]->wait(stage, peer, 2, 0, in(std::chrono::milliseconds(0))));
+}
+
+using Connectors = std::vector<std::unique_ptr<dist::BackendConnector>>;
+
+/// Connects ranks that are threads of this process, where `change` has changed what the first announces.
+std::vector<c10::intrusive_ptr<c10d::Backend>> connect(
+    Connectors& connectors, int size, const std::function<void(nlohmann::json&)>& change = {},
+    const std::vector<std::shared_ptr<dist::log_layout::Group>>& logs = {}) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::unique_ptr<dist::BackendConnector>> connectors;
-  std::vector<std::string> announced, names(2);
-  for (const int rank : {0, 1}) {
-    connectors.push_back(
-        dist::find_backend("shared_memory")
-            .factory({.name = "pair", .group_rank = rank, .ranks = {0, 1}, .timeout = std::chrono::minutes(1)}));
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
+  std::vector<std::string> announced;
+  for (const int rank : ranks) {
+    connectors.push_back(dist::find_backend("shared_memory")
+                             .factory({.name = "some",
+                                       .group_rank = rank,
+                                       .ranks = ranks,
+                                       .timeout = std::chrono::minutes(1),
+                                       .log = logs.empty() ? nullptr : logs[static_cast<size_t>(rank)]}));
     announced.push_back(connectors.back()->announcement());
   }
-  nlohmann::json first = nlohmann::json::parse(announced[0]);
-  change(first);
-  announced[0] = first.dump();
+  if (change) {
+    nlohmann::json first = nlohmann::json::parse(announced[0]);
+    change(first);
+    announced[0] = first.dump();
+  }
+  std::vector<c10::intrusive_ptr<c10d::Backend>> connected(ranks.size());
   std::vector<std::thread> threads;
-  for (const size_t rank : {0U, 1U})
+  for (size_t rank = 0; rank < ranks.size(); ++rank)
     threads.emplace_back([&, rank] {
-      const auto own = c10::make_intrusive<c10d::PrefixStore>("pair", store);
-      const auto backend = connectors[rank]->connect(own, announced, std::chrono::minutes(1));
-      names[rank] = backend->getBackendName();
-      backend->barrier({})->wait();
+      const auto own = c10::make_intrusive<c10d::PrefixStore>("some", store);
+      connected[rank] = connectors[rank]->connect(own, announced, std::chrono::minutes(1));
+      connected[rank]->barrier({})->wait();
     });
   for (std::thread& thread : threads) thread.join();
+  return connected;
+}
+
+// It ends its own waits, and not those of ranks that can go on without it.
+TEST(SharedMemoryEnds, ARankThatClosesWhileItsCallIsQueuedEndsNoWaitOfOthers) {
+  Connectors connectors;
+  auto backends = connect(connectors, 3);
+  at::Tensor tensors[] = {filled(0), filled(1), filled(2)};
+  c10d::BroadcastOptions from_1;
+  from_1.rootRank = 1;
+  from_1.asyncOp = true;
+  const auto begin = [&](size_t rank) {
+    std::vector<at::Tensor> own{tensors[rank]};
+    return backends[rank]->broadcast(own, from_1);
+  };
+  const auto first = begin(0);
+  EXPECT_FALSE(first->isCompleted());
+  backends[0].reset();
+  EXPECT_THROW(first->wait(), dist::SharedMemoryError);
+  connectors[0]->close();
+  const auto last = begin(2);
+  EXPECT_THROW(last->wait(std::chrono::milliseconds(20)), std::exception);  // it waits for rank 1
+  begin(1)->wait();
+  EXPECT_NO_THROW(last->wait());
+  EXPECT_TRUE(tensors[2].equal(filled(1)));
+}
+
+// The log says so: a hang is explained by it.
+TEST(SharedMemoryRegion, SaysForWhomARankSleeps) {
+  namespace log = dist::log_layout;
+  std::vector<std::shared_ptr<log::Group>> logs;
+  for (int rank = 0; rank < 3; ++rank) {
+    logs.push_back(std::make_shared<log::Group>());
+    logs.back()->shared_wait = log::kNoSharedMemory;
+  }
+  Connectors connectors;
+  const auto backends = connect(connectors, 3, {}, logs);
+  for (const auto& each : logs) EXPECT_EQ(each->shared_wait, log::kNoSharedWait);
+  const auto begin = [&](size_t rank) {
+    ++logs[rank]->last_entered;
+    c10d::BroadcastOptions options;
+    options.asyncOp = true;
+    std::vector<at::Tensor> own{filled(0)};
+    return backends[rank]->broadcast(own, options);
+  };
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (int i = 0; i < 3; ++i) works.push_back(begin(0));  // the third waits until all have read the first
+  for (int i = 0; i < 3; ++i) works.push_back(begin(1));
+  EXPECT_FALSE(works[2]->isCompleted());
+  while (logs[0]->shared_wait != log::shared_wait(1, 2)) std::this_thread::yield();
+  EXPECT_FALSE(works[2]->isCompleted());
+  for (int i = 0; i < 3; ++i) works.push_back(begin(2));
+  for (const auto& work : works) work->wait();
+  EXPECT_EQ(logs[0]->shared_wait, log::kNoSharedWait);
+}
+
+/// The name of the backend that each of two ranks gets where `change` has changed what the first announces.
+std::vector<std::string> backends(const std::function<void(nlohmann::json&)>& change) {
+  Connectors connectors;
+  std::vector<std::string> names;
+  for (const auto& each : connect(connectors, 2, change)) names.push_back(each->getBackendName());
   return names;
 }
 

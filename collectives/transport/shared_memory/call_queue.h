@@ -1,5 +1,6 @@
-// The collectives of one group that this rank has called, and not done yet. They run one after the other, in the order of
-// the calls: on a thread of the queue, or on the thread that waits for one of them, which spares two changes of threads.
+// The collectives of one group that this rank has called, and not done yet. They run one after the other, in the order
+// of the calls: on a thread of the queue, or on the thread that waits for one of them, which spares two changes of
+// threads.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -48,8 +49,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
   void start();
   /// Runs what is in the queue on the calling thread, up to `work`, or waits while another thread runs it.
   void run_until(QueuedWork& work);
-  /// Calls that are not done fail from now on; `interrupt` is called where there are any, and must end the one that runs.
-  /// Ends the thread. Must be called once.
+  /// Calls that are not done fail from now on; `interrupt` is called where there are any, and must end the one that
+  /// runs. Ends the thread. Must be called once.
   void close(const std::function<void()>& interrupt);
 
  private:

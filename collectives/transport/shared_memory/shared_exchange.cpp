@@ -17,8 +17,8 @@ using Stage = SharedRegion::Stage;
 namespace {
 // An operator on fewer elements than this stays on its thread (at::internal::GRAIN_SIZE).
 constexpr int64_t kBlock = 32760;
-// With more than two ranks, each rank reduces a part of what is larger; below, all ranks reduce all of it, which saves a
-// round.
+// With more than two ranks, each rank reduces a part of what is larger; below, all ranks reduce all of it, which saves
+// a round.
 constexpr size_t kWholeBytes = 16 << 10;
 
 enum class Kind : uint64_t { barrier, all_reduce, reduce_scatter, broadcast, all_gather, gather };
@@ -60,15 +60,14 @@ void apply(Op::RedOpType op, at::Tensor& to, const at::Tensor& a, const at::Tens
   }
 }
 
-/// Calls `piece(at, size)` for each piece of `total`, once for none.
+/// Calls `piece(at, size)` for each piece of `total`.
 template <typename Piece>
 void for_each_piece(int64_t total, int64_t most, const Piece& piece) {
-  int64_t at = 0;
-  do {
+  for (int64_t at = 0; at < total;) {
     const int64_t size = std::min(most, total - at);
     piece(at, size);
     at += size;
-  } while (at < total);
+  }
 }
 
 void copy_bytes(void* to, const void* from, size_t bytes) {
@@ -106,17 +105,20 @@ void SharedExchange::begin(uint64_t call, Deadline deadline) {
   deadline_ = deadline;
 }
 
-// The half was last used two rounds ago.
+// The half was last used two rounds ago. A rank posts both stages of every round, also those that nobody waits for:
+// rounds are compared by their distance, and a counter that stays behind would look new after half of them.
 void SharedExchange::begin_round() {
   ++round_;
-  for (int rank = 0; rank < region_->size() && round_ > 2; ++rank)
-    if (rank != region_->rank()) region_->wait(Stage::done, rank, round_ - 2, deadline_);
+  int64_t& seq = seqs_[round_ % 2];
+  for (int rank = 0; rank < region_->size(); ++rank)
+    if (rank != region_->rank()) region_->wait(Stage::done, rank, round_ - 2, seq, deadline_);
+  seq = seq_;
   region_->signature(region_->rank(), round_) = call_;
 }
 
 void SharedExchange::wait_for(int rank) const {
   if (rank == region_->rank()) return;
-  region_->wait(Stage::written, rank, round_, deadline_);
+  region_->wait(Stage::written, rank, round_, seq_, deadline_);
   if (region_->signature(rank, round_) != call_)
     throw Error("the ranks of the group have called different collectives, or with other sizes, dtypes or roots");
 }
@@ -222,6 +224,7 @@ void SharedExchange::broadcast(void* data, size_t bytes, int root, Deadline dead
     } else {
       wait_for(root);
       copy_bytes(piece, of(root), static_cast<size_t>(size));
+      written();
     }
     done(round_);
   });
@@ -256,6 +259,7 @@ void SharedExchange::gather(std::span<void* const> outputs, const void* input, s
         copy_bytes(static_cast<std::byte*>(outputs[static_cast<size_t>(rank)]) + at, rank == root ? piece : of(rank),
                    static_cast<size_t>(size));
       }
+      written();
     }
     done(round_);
   });

@@ -17,7 +17,12 @@ namespace lockstep::dist {
 class SharedExchange {
  public:
   using Deadline = SharedRegion::Deadline;
-  explicit SharedExchange(std::shared_ptr<SharedRegion> region) : region_(std::move(region)) {}
+  /// `round` is the last that all ranks have posted.
+  explicit SharedExchange(std::shared_ptr<SharedRegion> region, uint32_t round = 0)
+      : region_(std::move(region)), round_(round) {}
+
+  /// The collectives from now on are number `seq` of the group.
+  void set_seq(int64_t seq) { seq_ = seq; }
 
   /// Whether reductions know `type` and `op`: those that Gloo has.
   static bool reduces(at::ScalarType type, c10d::ReduceOp::RedOpType op);
@@ -48,8 +53,10 @@ class SharedExchange {
   void all_reduce_in_parts(std::byte* data, const Reduction& reduction, int64_t count);
 
   const std::shared_ptr<SharedRegion> region_;
-  uint32_t round_ = 0;
+  uint32_t round_;  // begins again after the largest
   uint64_t call_ = 0;  // signature of the one that runs
+  int64_t seq_ = 0;  // its number
+  int64_t seqs_[2] = {};  // by half: of the one that has used it last
   Deadline deadline_;
 };
 

@@ -39,17 +39,18 @@ class SharedMemoryBackend : public c10d::Backend {
   using TensorLists = std::vector<Tensors>;
 
   SharedMemoryBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<SharedRegion> region,
-                      std::chrono::milliseconds timeout)
+                      const GroupDescription& group)
       : c10d::Backend(gloo->getRank(), gloo->getSize()),
         gloo_(std::move(gloo)),
         region_(std::move(region)),
         exchange_(region_),
-        timeout_(timeout) {
+        log_(group.log),
+        timeout_(group.timeout) {
     init();
   }
-  // A call that still runs must not wait for peers any longer.
+  // A call that still runs must not wait for peers any longer. They learn from the connector that this rank has left.
   ~SharedMemoryBackend() override {
-    queue_->close([&] { region_->end_all(); });
+    queue_->close([&] { region_->end_own_waits(); });
   }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
@@ -147,9 +148,12 @@ class SharedMemoryBackend : public c10d::Backend {
     constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);  // a deadline must not overflow
     const std::chrono::milliseconds limit =
         std::min(options.timeout == c10d::kUnsetTimeout ? timeout_.load() : options.timeout, kLongest);
-    auto work = c10::make_intrusive<QueuedWork>(type, queue_, std::move(results), [limit, run = std::move(run)] {
-      run(std::chrono::steady_clock::now() + limit);
-    });
+    const int64_t seq = log_ ? log_->last_entered.load() : 0;  // this call is the last that was entered
+    auto work =
+        c10::make_intrusive<QueuedWork>(type, queue_, std::move(results), [this, limit, seq, run = std::move(run)] {
+          exchange_.set_seq(seq);
+          run(std::chrono::steady_clock::now() + limit);
+        });
     queue_->add(work, /*waits_at_once=*/!options.asyncOp);
     return work;
   }
@@ -172,14 +176,15 @@ class SharedMemoryBackend : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Backend> gloo_;
   const std::shared_ptr<SharedRegion> region_;
   SharedExchange exchange_;  // of whoever runs the first of the queue
+  const std::shared_ptr<log_layout::Group> log_;
   const std::shared_ptr<CallQueue> queue_ = std::make_shared<CallQueue>();
   std::atomic<std::chrono::milliseconds> timeout_;
 };
 
 c10::intrusive_ptr<c10d::Backend> make_shared_memory_backend(c10::intrusive_ptr<c10d::Backend> gloo,
                                                              std::shared_ptr<SharedRegion> region,
-                                                             std::chrono::milliseconds timeout) {
-  return c10::make_intrusive<SharedMemoryBackend>(std::move(gloo), std::move(region), timeout);
+                                                             const GroupDescription& group) {
+  return c10::make_intrusive<SharedMemoryBackend>(std::move(gloo), std::move(region), group);
 }
 
 }  // namespace lockstep::dist

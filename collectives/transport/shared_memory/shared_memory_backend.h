@@ -1,5 +1,5 @@
-// The backend of a group whose ranks share memory. It has Gloo's collectives: those that move or reduce dense tensors of
-// all ranks go through the memory, all others, and messages, through Gloo.
+// The backend of a group whose ranks share memory. It has Gloo's collectives: those that move or reduce dense tensors
+// of all ranks go through the memory, all others, and messages, through Gloo.
 #pragma once
 #include <memory>
 
@@ -8,9 +8,8 @@
 
 namespace lockstep::dist {
 
-/// `timeout` is that of a collective that names none.
 c10::intrusive_ptr<c10d::Backend> make_shared_memory_backend(c10::intrusive_ptr<c10d::Backend> gloo,
                                                              std::shared_ptr<SharedRegion> region,
-                                                             std::chrono::milliseconds timeout);
+                                                             const GroupDescription& group);
 
 }  // namespace lockstep::dist

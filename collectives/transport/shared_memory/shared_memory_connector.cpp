@@ -15,6 +15,7 @@
 #include "collectives/transport/shared_memory/shared_memory_backend.h"
 #include "collectives/transport/shared_memory/shared_region.h"
 #include "protocol/dist_error.h"
+#include "protocol/read_json.h"
 
 namespace lockstep::dist {
 
@@ -50,7 +51,7 @@ class SharedMemoryConnector : public BackendConnector {
     std::vector<json> announced;
     std::vector<std::string> addresses;
     for (const std::string& peer : peers) {
-      json each = json::parse(peer, nullptr, false);
+      json each = protocol::read_json(peer);
       if (!each.is_object() || !each.contains("gloo"))
         throw Error(fmt::format("the ranks of group {} have different backends", group_.name));
       addresses.push_back(each.at("gloo"));
@@ -61,6 +62,7 @@ class SharedMemoryConnector : public BackendConnector {
     std::string problem;
     const auto region = map(announced, problem);
     if (const std::string why = first_problem(*gloo, problem, connect_timeout); !why.empty()) {
+      deaths_.reset();
       made_.reset();
       if (group_.group_rank == 0)
         std::fprintf(stderr, "group %s uses Gloo, not shared memory: %s\n", group_.name.c_str(), why.c_str());
@@ -73,8 +75,8 @@ class SharedMemoryConnector : public BackendConnector {
       region_ = region;
       if (interrupted_) region_->end_all();
     }
-    watch_deaths(announced);
-    return make_shared_memory_backend(std::move(gloo), region, group_.timeout);
+    region->tell(group_.log);
+    return make_shared_memory_backend(std::move(gloo), region, group_);
   }
 
   void interrupt() noexcept override {
@@ -112,17 +114,20 @@ class SharedMemoryConnector : public BackendConnector {
   int size() const { return static_cast<int>(group_.ranks.size()); }
 
   /// Returns the group's memory, or says in `problem` why this rank can't have it.
-  std::shared_ptr<SharedRegion> map(const std::vector<json>& announced, std::string& problem) const {
+  std::shared_ptr<SharedRegion> map(const std::vector<json>& announced, std::string& problem) {
     try {
       const json& maker = announced.at(0);
+      if (size() > SharedRegion::kMostRanks)
+        throw Error(fmt::format("the group has more than {} ranks", SharedRegion::kMostRanks));
       if (maker.contains("problem")) throw Error(maker.at("problem").get<std::string>());
-      if (!maker.contains("memory")) throw Error(fmt::format("more than {} ranks", SharedRegion::kMostRanks));
       const std::string machine = machine_identity();
       for (const json& each : announced)
-        if (each.at("machine") != machine) throw Error("its ranks are on several machines, or see other processes");
+        if (each.at("machine") != machine) throw Error("the ranks are on several machines, or see other processes");
       if (!open_process(getpid())) throw Error("the system does not report the end of a process (Linux 5.3 does)");
-      if (made_) return made_;
-      return SharedRegion::open(maker.at("memory"), group_.group_rank, size());
+      auto region = made_ ? made_ : SharedRegion::open(maker.at("memory"), group_.group_rank, size());
+      watch_deaths(announced, region);
+      if (!deaths_->watches_all()) throw Error("no descriptor is left to watch the processes of the others");
+      return region;
     } catch (const std::exception& error) {
       problem = error.what();
       return nullptr;
@@ -144,7 +149,7 @@ class SharedMemoryConnector : public BackendConnector {
     return {};
   }
 
-  void watch_deaths(const std::vector<json>& announced) {
+  void watch_deaths(const std::vector<json>& announced, const std::shared_ptr<SharedRegion>& region) {
     std::vector<Peer> peers;
     for (int rank = 0; rank < size(); ++rank) {
       const json& each = announced[static_cast<size_t>(rank)];
@@ -154,7 +159,7 @@ class SharedMemoryConnector : public BackendConnector {
                        .process_start = each.at("start"),
                        .log = nullptr});
     }
-    deaths_.emplace(std::move(peers), [region = region_](int rank) { region->end(rank); });
+    deaths_.emplace(std::move(peers), [region](int rank) { region->end(rank); });
   }
 
   /// What this rank has done stays in the memory: peers that still need it find it there.

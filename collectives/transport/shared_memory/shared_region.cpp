@@ -17,8 +17,8 @@
 
 namespace lockstep::dist {
 
-/// Counts twice the rounds; the lowest bit says that the rank has ended. It is in the word that sleepers compare, so
-/// that none falls asleep beside it.
+/// Counts rounds, times kRound. The lowest bit says that the rank has ended; those between change when a sleeper is to
+/// look again. All are in the word that sleepers compare, so that none falls asleep beside such a change.
 struct alignas(64) SharedRegion::Counter {
   std::atomic<uint32_t> value;
   std::atomic<uint32_t> sleepers;
@@ -34,7 +34,8 @@ struct SharedRegion::Layout {
 };
 
 namespace {
-constexpr uint32_t kEnded = 1;
+constexpr uint32_t kEnded = 1, kLookAgain = 2, kRound = 256;
+static_assert(kLookAgain * SharedRegion::kMostRanks < kRound);  // each rank adds it once at most
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 size_t data_at(size_t layout_bytes) {
@@ -113,25 +114,39 @@ SharedRegion::Counter& SharedRegion::counter(Stage stage, int rank) const {
 void SharedRegion::post(Stage stage, uint32_t round) {
   uint32_t& posted = posted_[static_cast<int>(stage)];
   Counter& own = counter(stage, rank_);
-  own.value.fetch_add(2 * (round - posted));
+  own.value.fetch_add(kRound * (round - posted));
   posted = round;
   if (own.sleepers.load() != 0) wake_all(own.value);
 }
 
-void SharedRegion::wait(Stage stage, int peer, uint32_t round, Deadline deadline) const {
+void SharedRegion::wait(Stage stage, int peer, uint32_t round, int64_t seq, Deadline deadline) const {
   Counter& theirs = counter(stage, peer);
-  const auto posted = [&](uint32_t seen) { return static_cast<int32_t>((seen & ~kEnded) - 2 * round) >= 0; };
+  const auto posted = [&](uint32_t seen) { return static_cast<int32_t>((seen & ~(kRound - 1)) - kRound * round) >= 0; };
   if (posted(theirs.value.load(std::memory_order_acquire))) return;
   theirs.sleepers.fetch_add(1);
+  const int64_t sleep = log_layout::shared_wait(seq, peer);
+  say_wait(log_layout::kNoSharedWait, sleep);
   uint32_t seen = theirs.value.load();
   bool late = false;
-  while (!posted(seen) && !(seen & kEnded) && !(late = std::chrono::steady_clock::now() >= deadline)) {
+  while (!posted(seen) && !(seen & kEnded) && !waits_end_.load() &&
+         !(late = std::chrono::steady_clock::now() >= deadline)) {
     sleep_while(theirs.value, seen, deadline);
     seen = theirs.value.load();
   }
+  say_wait(sleep, log_layout::kNoSharedWait);
   theirs.sleepers.fetch_sub(1);
   if (posted(seen)) return;
   throw SharedMemoryError(late ? "a rank did not come within the time limit" : "a rank has left");
+}
+
+void SharedRegion::tell(std::shared_ptr<log_layout::Group> log) {
+  log_ = std::move(log);
+  if (log_) log_->shared_wait = log_layout::kNoSharedWait;
+}
+
+// What a later connection of the group has said stays.
+void SharedRegion::say_wait(int64_t before, int64_t now) const {
+  if (log_) log_->shared_wait.compare_exchange_strong(before, now);
 }
 
 void SharedRegion::end(int rank) noexcept {
@@ -144,6 +159,16 @@ void SharedRegion::end(int rank) noexcept {
 
 void SharedRegion::end_all() noexcept {
   for (int rank = 0; rank < size_; ++rank) end(rank);
+}
+
+// A sleeper that has read a word before this changes it does not fall asleep; one that reads it later sees the flag.
+void SharedRegion::end_own_waits() noexcept {
+  if (getpid() != process_ || waits_end_.exchange(true)) return;
+  for (int rank = 0; rank < size_; ++rank)
+    for (const Stage stage : {Stage::written, Stage::done}) {
+      counter(stage, rank).value.fetch_add(kLookAgain);
+      wake_all(counter(stage, rank).value);
+    }
 }
 
 bool SharedRegion::any_ended() const noexcept {
