@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "collectives/log/needed_ranks.h"
+
 namespace lockstep::dist {
 
 void HangWatch::set_callback(Callback callback) {
@@ -26,27 +28,24 @@ void HangWatch::entered(uint64_t entry) {
   if (record && record->state == CollectiveState::entered) report(*record, lock);
 }
 
-std::vector<int> HangWatch::ranks_of(const std::string& group) const {
-  const uint32_t count = std::min(log_.header().group_count.load(), log_layout::kGroupCapacity);
-  for (uint32_t i = 0; i < count; ++i) {
-    const log_layout::Group& each = log_.group(i);
-    if (!each.open() || group != each.name) continue;
-    return each.named_ranks();
-  }
-  return {};
-}
-
 void HangWatch::report(const CollectiveRecord& record, std::unique_lock<std::mutex>& lock) {
   if (record.point_to_point) return;
-  // Gloo does nothing for tensors without elements: no rank waits for another.
-  if (record.bytes == 0 && record.tensor_count > 0) return;
   const int64_t current_cell = log_.header().cell;
-  RankSet missing;
-  for (int rank : ranks_of(record.group)) {
+  const auto departed_before = [&](int rank, int64_t seq) {
     const auto found = departures_.find(rank);
-    if (found == departures_.end() || found->second.cell != current_cell) continue;
+    if (found == departures_.end() || found->second.cell != current_cell) return false;
     const auto entered = found->second.progress.find(record.group);
-    if (entered == found->second.progress.end() || entered->second < record.seq) missing.insert(rank);
+    return entered == found->second.progress.end() || entered->second < seq;
+  };
+  if (std::ranges::none_of(departures_, [&](const auto& each) { return departed_before(each.first, record.seq); }))
+    return;
+  RankSet missing;
+  for (const LoggedGroup& group : CollectiveLogReader(log_).groups()) {
+    if (group.name != record.group) continue;
+    const Needs needs = needs_of(record, group, log_.header().rank);
+    for (const int rank : needs.ranks)
+      if (departed_before(rank, record.seq)) missing.insert(rank);
+    if (departed_before(needs.earlier.rank, needs.earlier.seq)) missing.insert(needs.earlier.rank);
   }
   if (missing.empty() || !reported_.insert(fmt::format("{} #{} {}", record.group, record.seq, missing.str())).second)
     return;

@@ -1,4 +1,5 @@
-// Notices a proven hang: this rank is in a collective that a rank which has left the cell never entered.
+// Notices a proven hang: this rank is in a collective, and a rank that it needs to end it has left the cell without
+// entering it.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -7,7 +8,6 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "collectives/log/collective_log.h"
 
@@ -34,7 +34,6 @@ class HangWatch {
   };
 
   void report(const CollectiveRecord& record, std::unique_lock<std::mutex>& lock);
-  std::vector<int> ranks_of(const std::string& group) const;
 
   const LogMapping& log_;
   std::atomic<bool> active_ = false;

@@ -9,6 +9,7 @@
 #pragma once
 #include <string>
 
+#include "collectives/log/needed_ranks.h"
 #include "inspectors/hang/picture.h"
 
 namespace lockstep::inspect {
@@ -16,11 +17,8 @@ namespace lockstep::inspect {
 /// Returns the group in the rank's log; null if the rank does not know it.
 const dist::LoggedGroup* group_of(const RankPicture& rank, const std::string& name);
 
-/// Has the other ranks without which a collective of a rank can't end.
-struct Needs {
-  RankSet ranks;
-  bool any = false;  // one of them is enough
-};
+/// Returns the other ranks without which the wait can't end.
+using dist::Needs;
 Needs needs_of(const RankPicture& rank, const RankWait& wait);
 
 /// Whether `peer` has destroyed the group of that call, or was never in it.

@@ -1,5 +1,6 @@
 #include "inspectors/hang/picture_json.h"
 
+#include "collectives/log/collective_log_layout.h"
 #include "protocol/json_fields.h"
 
 namespace lockstep::dist {
@@ -8,19 +9,43 @@ LOCKSTEP_JSON(CallPlace, file, line, function)
 LOCKSTEP_JSON(CollectiveRecord, group, seq, op, dtype, shape, tensor_count, root, tag, tag_seq, reduce_op, bytes,
               call_site, site_cell, site_offset, place, cell, step, entered_ns, done_ns, state, point_to_point,
               through_c10d, async, thread, entry, on_device, looked_ns, reached_ns, started_ns)
-LOCKSTEP_JSON(LoggedGroup, name, ranks, unnamed, member, entered, sent, received, received_from_any)
+LOCKSTEP_JSON(LoggedGroup, name, unnamed, member, entered, sent, received, received_from_any, shares_memory, sleeps_for,
+              sleeps_in)
 
 }  // namespace lockstep::dist
 
 namespace lockstep::inspect {
 namespace {
 
+/// Ranks of a regular group go as three numbers, as they are in the log.
+struct SentGroup {
+  dist::LoggedGroup group;  // but its ranks
+  int first = 0, step = 0, size = 0;
+  std::vector<int> ranks;  // step 0: all of them
+};
+LOCKSTEP_JSON(SentGroup, group, first, step, size, ranks)
+
+SentGroup sent_group(const dist::LoggedGroup& group) {
+  dist::log_layout::Group regular{};
+  regular.set_ranks(group.ranks);
+  return {group, regular.first, regular.step, regular.size, regular.step == 0 ? group.ranks : std::vector<int>()};
+}
+
+dist::LoggedGroup received_group(SentGroup sent) {
+  dist::log_layout::Group regular{};
+  regular.first = sent.first;
+  regular.step = sent.step;
+  regular.size = sent.size;
+  sent.group.ranks = sent.step == 0 ? std::move(sent.ranks) : regular.named_ranks();
+  return std::move(sent.group);
+}
+
 struct Log {
   bool has_log = false;
   int main_thread = 0;
   int64_t realtime_minus_monotonic = 0;
   std::vector<dist::CollectiveRecord> in_flight, recent;
-  std::vector<dist::LoggedGroup> groups;
+  std::vector<SentGroup> groups;
 };
 LOCKSTEP_JSON(Log, has_log, main_thread, realtime_minus_monotonic, in_flight, recent, groups)
 
@@ -32,7 +57,8 @@ nlohmann::json log_json(const RankPicture& rank) {
           .realtime_minus_monotonic = rank.realtime_minus_monotonic,
           .in_flight = {},
           .recent = rank.recent,
-          .groups = rank.groups};
+          .groups = {}};
+  for (const dist::LoggedGroup& each : rank.groups) log.groups.push_back(sent_group(each));
   for (const RankWait& each : rank.waits) log.in_flight.push_back(each.call);
   return log;
 }
@@ -43,7 +69,8 @@ void take_log_json(RankPicture& rank, const nlohmann::json& json) {
   rank.main_thread = log.main_thread;
   rank.realtime_minus_monotonic = log.realtime_minus_monotonic;
   rank.recent = std::move(log.recent);
-  rank.groups = std::move(log.groups);
+  rank.groups.clear();
+  for (SentGroup& each : log.groups) rank.groups.push_back(received_group(std::move(each)));
   rank.waits.clear();
   for (auto& each : log.in_flight) rank.waits.push_back({std::move(each), {}});
 }

@@ -63,6 +63,16 @@ std::string stage_in_words(const dist::CollectiveRecord& call) {
   }
 }
 
+/// Whether all ranks of its group have made the call in which `rank` waits; of a message, the other rank.
+bool all_have_entered(const HangPicture& picture, const RankPicture& rank, const RankWait& wait) {
+  const dist::LoggedGroup* group = group_of(rank, wait.call.group);
+  const RankSet needed = needs_of(rank, wait).ranks;
+  if (!rank.has_log || !group || group->unnamed > 0 || needed.empty()) return false;
+  return std::ranges::all_of(wait.call.point_to_point ? needed : RankSet(group->ranks), [&](int each) {
+    return each == rank.rank || has_entered(rank, wait, picture.rank(each));
+  });
+}
+
 bool has_started(const RankWait& wait) {
   return !wait.call.on_device || wait.call.stage() == dist::CollectiveStage::started;
 }
@@ -151,8 +161,7 @@ std::string rank_sentence(const HangPicture& picture, const RankPicture& rank) {
                            : "waits in ";
     text += call_words(wait);
     if (wait.call.on_device) text += ", started on its device,";
-    const dist::LoggedGroup* group = group_of(rank, wait.call.group);
-    if (missing.empty() && rank.has_log && group && group->unnamed == 0 && !needs_of(rank, wait).ranks.empty()) {
+    if (missing.empty() && all_have_entered(picture, rank, wait)) {
       text += wait.call.on_device ? " which all ranks have entered" : ", which all ranks have entered";
       if (const RankSet unreached = unreached_ranks(picture, wait.call); !unreached.empty())
         text += fmt::format("; the {} of {} {} not reached it", unreached.size() == 1 ? "stream" : "streams",

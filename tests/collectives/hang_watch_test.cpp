@@ -73,5 +73,47 @@ TEST(HangWatch, ReportsARankThatIsStuckAlreadyAndOneThatEntersLater) {
   });
 }
 
+/// Rank 1 waits for rank 0 in a broadcast when rank 2 has left the cell without it.
+void wait_for_a_root(const std::string& backend, bool root_leaves) {
+  spawn_ranks(
+      3,
+      [&](int rank, int size) {
+        const auto context = dist::current_context();
+        const auto store = dist::default_group()->getStore();
+        dist::set_thread_context(4);
+        Reports reports;
+        dist::set_waiting_callback([&](const auto& record, const RankSet& missing) { reports.add(record, missing); });
+        dist::barrier();
+        at::Tensor tensor = at::full({10}, rank);
+        if (rank == 1) {
+          std::thread hub([&] {
+            while (dist::CollectiveLogReader(context->log()->mapping()).in_flight().empty()) std::this_thread::yield();
+            context->watch().peers_left(4, {2}, {{"default", 1}});
+            if (root_leaves) context->watch().peers_left(4, {0}, {{"default", 1}});
+            store->set("told", "");
+          });
+          dist::broadcast(tensor, 0);
+          hub.join();
+        } else {
+          store->wait({"told"}, std::chrono::minutes(2));
+          dist::broadcast(tensor, 0);
+        }
+        EXPECT_EQ(tensor[0].item<int>(), 0);
+        meet(store, "out", rank, size);
+        if (rank != 1) return;
+        ASSERT_EQ(reports.all.size(), root_leaves ? 1u : 0u);
+        if (root_leaves) EXPECT_EQ(reports.all[0].second, RankSet{0});
+      },
+      testing::RankOptions{.backend = backend});
+}
+
+TEST(HangWatch, SaysNothingOfRanksThatTheCollectiveDoesNotNeed) {
+  for (const char* backend : {"gloo", "shared_memory"})  // in Gloo's tree, ranks 1 and 2 have no children
+    for (const bool root_leaves : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << backend << ", root leaves: " << root_leaves);
+      wait_for_a_root(backend, root_leaves);
+    }
+}
+
 }  // namespace
 }  // namespace lockstep
