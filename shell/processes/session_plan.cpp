@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "collectives/log/collective_log_layout.h"
 #include "protocol/error.h"
 #include "shell/processes/gpus.h"
 #include "shell/text/suggest.h"
@@ -187,6 +188,9 @@ SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
     throw UsageError(std::string("--backend shared_memory: it is for ranks in C++ and tensors of the CPU. ") +
                      (on_gpu ? "Hide the GPUs to run on the CPU (CUDA_VISIBLE_DEVICES= lockstep)" : "Leave it out"));
 
+  if (options.backend == kSharedMemory && !options.is_here())
+    throw UsageError("--backend shared_memory: ranks on several machines use Gloo. Leave it out");
+
   SessionPlan plan;
   const int asked = options.gpu_ids.empty() ? gpus.count() : static_cast<int>(options.gpu_ids.size());
   plan.world_size = options.num_processes.value_or(!on_gpu ? 2 : options.share_gpu ? std::max(2, asked) : asked);
@@ -203,6 +207,10 @@ SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
   plan.backend = !on_gpu                                          ? backend_on_cpu(options)
                  : options.share_gpu && options.backend == "auto" ? "gloo"
                                                                   : options.backend;
+  constexpr int kMost = dist::log_layout::kMostSharingRanks;
+  if (plan.backend == kSharedMemory && plan.world_size > kMost)
+    throw UsageError("--backend shared_memory: it is for up to " + std::to_string(kMost) + " ranks, not " +
+                     std::to_string(plan.world_size) + ". Leave it out, and they use Gloo");
   plan.separate_hosts = options.share_gpu && plan.backend != "gloo";
   plan.threads = threads.value_or(std::max(1, cores() / plan.world_size));
   return plan;

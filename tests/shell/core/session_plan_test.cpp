@@ -49,6 +49,14 @@ TEST(SessionPlan, SharedMemoryIsForRanksInCxxOnTheCpu) {
   EXPECT_THAT(plan_error(options, machine_with({"0", "1"})), HasSubstr("Hide the GPUs"));
   options.python = "python3";
   EXPECT_THAT(plan_error(options, kNoGpus), HasSubstr("ranks in C++"));
+  options.python.clear();
+  options.num_processes = 64;
+  EXPECT_EQ(plan_session(options, kNoGpus).backend, "shared_memory");
+  options.num_processes = 65;
+  EXPECT_THAT(plan_error(options, kNoGpus), HasSubstr("up to 64 ranks, not 65"));
+  options.num_processes = 2;
+  options.hosts = "node1,node2";
+  EXPECT_THAT(plan_error(options, kNoGpus), HasSubstr("several machines use Gloo"));
 }
 
 TEST(SessionPlan, NumbersOfRanks) {
