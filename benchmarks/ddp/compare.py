@@ -5,8 +5,9 @@
                               [--models many,mlp,conv,transformer] [--rounds 3] [--steps 40] [--out results.jsonl]
                               [--device cuda:0] [--backends shared_memory,gloo]
 
-Without --python only Lockstep is measured. Every round's JSON lines go to --out; the table at the end has medians over rounds, and the
-ratio is the median of the rounds' own ratios, because what disturbs a round disturbs both sides of it.
+Without --python only Lockstep is measured. Every round's JSON lines go to --out, and stderr says which round runs. The rows of a model
+come when its rounds are over. They have medians over rounds, and the ratio is the median of the rounds' own ratios, because what
+disturbs a round disturbs both sides of it.
 --backends names those that Lockstep is measured with, each in its turn; the first is what is beside Python's Gloo in the table.
 With --device the model is on that GPU, and NCCL reduces the gradients; it takes each rank for a host of its own.
 """
@@ -42,6 +43,33 @@ def run(command, ranks, extra):
     return json.loads(out.strip().splitlines()[-1])
 
 
+def print_rows(model, ranks, rounds):
+    median = statistics.median
+    for variant in rounds["lockstep"][0]["variants"]:
+        mine = [r["variants"][variant] for r in rounds["lockstep"]]
+        parts = " / ".join(f"{median(m[k] for m in mine):.2f}" for k in ("forward_ms", "backward_ms", "optimizer_ms"))
+        theirs = [r["variants"][variant]["ms"] for r in rounds.get("python", []) if variant in r["variants"]]
+        ratios = [m["ms"] / t for m, t in zip(mine, theirs)]
+        print(f"| {model} | {ranks} | {variant} | {median(m['ms'] for m in mine):.2f} | {parts} | "
+              f"{f'{median(theirs):.2f}' if theirs else '–'} | "
+              f"{f'{median(ratios):.2f} (' + ', '.join(f'{x:.2f}' for x in ratios) + ')' if ratios else '–'} |")
+    for side in (side for side in rounds if side.startswith("lockstep over ")):
+        for variant in rounds[side][0]["variants"]:
+            theirs = [r["variants"][variant]["ms"] for r in rounds[side]]
+            ratios = [r["variants"][variant]["ms"] / t for r, t in zip(rounds["lockstep"], theirs)]
+            print(f"| {model} | {ranks} | {variant}, of {side} | | | {median(theirs):.2f} | {median(ratios):.2f} |")
+        for size in rounds[side][0].get("all_reduce_ms", {}):
+            mine, theirs = ([r["all_reduce_ms"][size] for r in rounds[each]] for each in ("lockstep", side))
+            print(f"| all_reduce of {size} KB | {ranks} | of {side} | {median(mine):.3f} | | {median(theirs):.3f} | "
+                  f"{median(m / t for m, t in zip(mine, theirs)):.2f} |")
+    if "ddp" in rounds["lockstep"][0]["variants"] and "local" in rounds["lockstep"][0]["variants"]:
+        for side, results in rounds.items():
+            exposed = median(r["variants"]["ddp"]["backward_ms"] - r["variants"]["local"]["backward_ms"] for r in results)
+            alone = median(r["reduction_alone_ms"] for r in results)
+            print(f"| {model} | {ranks} | {side}: exposed / alone | {exposed:.2f} / {alone:.2f} ms | | | {exposed / alone:.2f} |")
+    sys.stdout.flush()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True)
@@ -63,12 +91,14 @@ def main():
              **{f"lockstep over {other}": [a.program, *backend(other)] for other in others}}
     if a.python:
         sides["python"] = [a.python, os.path.join(HERE, "python_step_time.py")]
-    rows = []
+    print("| model | ranks | variant | lockstep ms | forward / backward / optimizer | python ms | ratio (rounds) |")
+    print("|---|---|---|---|---|---|---|", flush=True)
     for model in a.models.split(","):
         for ranks in map(int, a.ranks.split(",")):
             rounds = {side: [] for side in sides}
-            for _ in range(a.rounds):
+            for number in range(a.rounds):
                 for side, command in sides.items():
+                    print(f"{model}, {ranks} ranks, round {number + 1} of {a.rounds}: {side}", file=sys.stderr, flush=True)
                     variants = [v for v in a.variants.split(",") if side != "python" or v not in ("reducer", "noop")]
                     extra = ["--model", model, "--steps", str(a.steps), "--variants", ",".join(variants), "--device", a.device]
                     if a.batch:
@@ -80,33 +110,7 @@ def main():
                     if a.out:
                         with open(a.out, "a") as out:
                             out.write(json.dumps(result) + "\n")
-            rows.append((model, ranks, rounds))
-    median = statistics.median
-    print("| model | ranks | variant | lockstep ms | forward / backward / optimizer | python ms | ratio (rounds) |")
-    print("|---|---|---|---|---|---|---|")
-    for model, ranks, rounds in rows:
-        for variant in rounds["lockstep"][0]["variants"]:
-            mine = [r["variants"][variant] for r in rounds["lockstep"]]
-            parts = " / ".join(f"{median(m[k] for m in mine):.2f}" for k in ("forward_ms", "backward_ms", "optimizer_ms"))
-            theirs = [r["variants"][variant]["ms"] for r in rounds.get("python", []) if variant in r["variants"]]
-            ratios = [m["ms"] / t for m, t in zip(mine, theirs)]
-            print(f"| {model} | {ranks} | {variant} | {median(m['ms'] for m in mine):.2f} | {parts} | "
-                  f"{f'{median(theirs):.2f}' if theirs else '–'} | "
-                  f"{f'{median(ratios):.2f} (' + ', '.join(f'{x:.2f}' for x in ratios) + ')' if ratios else '–'} |")
-        for side in (side for side in rounds if side.startswith("lockstep over ")):
-            for variant in rounds[side][0]["variants"]:
-                theirs = [r["variants"][variant]["ms"] for r in rounds[side]]
-                ratios = [r["variants"][variant]["ms"] / t for r, t in zip(rounds["lockstep"], theirs)]
-                print(f"| {model} | {ranks} | {variant}, of {side} | | | {median(theirs):.2f} | {median(ratios):.2f} |")
-            for size in rounds[side][0].get("all_reduce_ms", {}):
-                mine, theirs = ([r["all_reduce_ms"][size] for r in rounds[each]] for each in ("lockstep", side))
-                print(f"| all_reduce of {size} KB | {ranks} | of {side} | {median(mine):.3f} | | {median(theirs):.3f} | "
-                      f"{median(m / t for m, t in zip(mine, theirs)):.2f} |")
-        if "ddp" in rounds["lockstep"][0]["variants"] and "local" in rounds["lockstep"][0]["variants"]:
-            for side, results in rounds.items():
-                exposed = median(r["variants"]["ddp"]["backward_ms"] - r["variants"]["local"]["backward_ms"] for r in results)
-                alone = median(r["reduction_alone_ms"] for r in results)
-                print(f"| {model} | {ranks} | {side}: exposed / alone | {exposed:.2f} / {alone:.2f} ms | | | {exposed / alone:.2f} |")
+            print_rows(model, ranks, rounds)
 
 
 if __name__ == "__main__":
