@@ -269,7 +269,7 @@ void monitored_barrier(const Group& group, std::chrono::milliseconds timeout, bo
   const GroupEntry entry = require_member("monitored_barrier", group);
   // A group with a backend for a device has Gloo beside it.
   if (const BackendConfig& backend = entry.group->identity().backend;
-      !backend.device_part() && !backend.parts().front().on_gloo())
+      !backend.device_part() && !backend.parts().front().works_as_gloo())
     throw ArgumentError(
         fmt::format("dist::monitored_barrier: the backend {} has none, gloo has; use dist::barrier", backend.str()));
   check_limit("monitored_barrier", "timeout", timeout);

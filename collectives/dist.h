@@ -13,8 +13,8 @@
 // not wait (barrier() does).
 //
 // A group has one backend for every tensor ("gloo", "nccl"), or one for each device ("cpu:gloo,cuda:nccl", the default
-// of a session on GPUs). Gloo takes tensors of every device, with copies on the host. "shared_memory" is for the CPU: ranks
-// of one machine exchange tensors through memory, and on several machines over Gloo.
+// of a session on GPUs). Gloo takes tensors of every device, with copies on the host. "shared_memory" is for the CPU:
+// ranks of one machine exchange tensors through memory, and on several machines over Gloo.
 //
 // Throws (protocol/dist_error.h): ArgumentError before anything is sent; CollectiveMismatch, PeerLeft, Aborted,
 // TimedOut from the call or from wait().
@@ -56,8 +56,8 @@ inline constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::minute
 // ---- groups ------------------------------------------------------------------------------------------------------
 
 struct InitOptions {
-  // "gloo", "shared_memory", "nccl" or "cpu:gloo,cuda:nccl". Empty: "cpu:gloo,cuda:nccl" where this process has LibTorch with CUDA and
-  // the plug-in for GPUs, else "gloo".
+  // "gloo", "shared_memory", "nccl" or "cpu:gloo,cuda:nccl". Empty: "cpu:gloo,cuda:nccl" where this process has
+  // LibTorch with CUDA and the plug-in for GPUs, else "gloo".
   std::string backend;
   std::string init_method =
       "env://";  // env:// (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), file:///path, tcp://host:port

@@ -40,7 +40,7 @@ c10::DeviceType device_type(const std::string& name, const std::string& text) {
 }
 }  // namespace
 
-bool BackendConfig::Part::on_gloo() const {
+bool BackendConfig::Part::works_as_gloo() const {
   return backend == "gloo" || shares_memory() || backend == staged_gloo(device);
 }
 bool BackendConfig::Part::shares_memory() const { return backend == kSharedMemory; }

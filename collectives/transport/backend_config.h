@@ -16,7 +16,7 @@ class BackendConfig {
 
     /// Whether it has Gloo's collectives and takes what Gloo takes: Gloo itself, also for tensors of a device, whose
     /// values go through host memory, and shared memory.
-    bool on_gloo() const;
+    bool works_as_gloo() const;
     bool shares_memory() const;
   };
 

@@ -177,7 +177,7 @@ c10d::Backend& backend_of_part(c10d::Backend& transport, const std::string& back
 
 std::unique_ptr<BackendConnector> make_connector(const BackendConfig& config, const GroupDescription& group) {
   // Gloo for a device takes the tensors of all others as well.
-  const auto gloo = [](const BackendConfig::Part& part) { return part.on_gloo(); };
+  const auto gloo = [](const BackendConfig::Part& part) { return part.works_as_gloo(); };
   if (!config.device_part() || std::all_of(config.parts().begin(), config.parts().end(), gloo))
     return find_backend(config.parts().back().backend).factory(group);
   return std::make_unique<MixedConnector>(config, group);

@@ -131,9 +131,9 @@ void check_sparse(const char* function, const std::string& name, const at::Tenso
         fmt::format("is sparse and on {}; backend {} of group {} takes sparse tensors of the CPU. Use t.cpu(), or "
                     "t.to_dense()",
                     tensor.device().str(), group.backend.str(), group.name));
-  if (part->backend == kNccl || (part->on_gloo() && part->device != c10::DeviceType::CPU))
+  if (part->backend == kNccl || (part->works_as_gloo() && part->device != c10::DeviceType::CPU))
     complain(fmt::format("is sparse, which the backend {} can't sum. Use t.to_dense()", part->backend));
-  if (!part->on_gloo()) return;
+  if (!part->works_as_gloo()) return;
   switch (tensor.scalar_type()) {
     case at::kFloat:
     case at::kDouble:
@@ -221,7 +221,7 @@ void check_reduction(const char* function, const at::Tensor& tensor, const c10d:
              fmt::format("{} of complex numbers is not defined element by element; SUM and AVG are", op_text));
   const BackendConfig::Part* const part = group.backend.part_for(tensor.device().type());
   if (part && part->backend == kNccl) return check_nccl_reduction(function, tensor, op);
-  if (!part || !part->on_gloo()) return;
+  if (!part || !part->works_as_gloo()) return;
   if (op.op_ == c10d::ReduceOp::PREMUL_SUM)
     complain(function, "PREMUL_SUM needs the backend nccl; multiply before (t.mul_(factor)) and use SUM");
   const at::ScalarType type = c10::toRealValueType(tensor.scalar_type());

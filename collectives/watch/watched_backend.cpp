@@ -118,7 +118,7 @@ WatchedBackend::WorkPtr WatchedBackend::run_point_to_point(Call& call, OpType ty
   call.fields.tag = tag;
   call.message = true;
   call.peer = peer;
-  if (call.on_gloo()) {  // its messages are done when the host is
+  if (call.works_as_gloo()) {  // its messages are done when the host is
     call.device.reset();
     call.fields.flags &= static_cast<uint8_t>(~log_layout::kOnDevice);
   }

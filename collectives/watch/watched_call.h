@@ -59,21 +59,21 @@ struct WatchedBackend::Call {
       first = false;
     }
     // Tensors of one rank must not go another way than those of the others. Gloo has one way for all devices.
-    if (!on_gloo()) hash = mix(hash, static_cast<uint64_t>(part.device) + 1);
+    if (!works_as_gloo()) hash = mix(hash, static_cast<uint64_t>(part.device) + 1);
     fields.signature = mix(hash, described.size());
   }
 
   static const BackendConfig::Part& part_of(const BackendConfig& backend, c10::ArrayRef<at::Tensor> described) {
     const BackendConfig::Part* part =
         described.empty() ? backend.device_part() : backend.part_for(described[0].device().type());
-    if (described.empty() && part && part->on_gloo()) part = nullptr;  // what has no tensors has no device
+    if (described.empty() && part && part->works_as_gloo()) part = nullptr;  // what has no tensors has no device
     return part ? *part : backend.parts().front();
   }
-  static Wire wire_of(const BackendConfig::Part& part) { return part.on_gloo() ? Wire::gloo : Wire::nccl; }
-  bool on_gloo() const { return part.on_gloo(); }
+  static Wire wire_of(const BackendConfig::Part& part) { return part.works_as_gloo() ? Wire::gloo : Wire::nccl; }
+  bool works_as_gloo() const { return part.works_as_gloo(); }
   bool on_shared_memory() const { return part.shares_memory(); }
   /// The transport queues the operation on a device, and the host goes on. Gloo's work on host memory is the host's.
-  bool on_device() const { return part.device != c10::DeviceType::CPU && !on_gloo(); }
+  bool on_device() const { return part.device != c10::DeviceType::CPU && !works_as_gloo(); }
 
   /// Shapes may differ between ranks in these operations: only operation and dtype are compared, and the splits pair by
   /// pair.
@@ -97,8 +97,9 @@ struct WatchedBackend::Call {
     }
   }
 
-  /// Returns the options that the transport gets. All return work, also for an operation that the caller is going to
-  /// wait for; to shared memory this says that it can run where it is waited for.
+  /// Returns the options that the transport gets. Those on a device would return no work for an operation that the
+  /// caller is going to wait for (the host waits in neither case). To shared memory this says that it can run where it
+  /// is waited for.
   template <typename Options>
   Options passed(Options options) const {
     options.asyncOp |= !on_shared_memory();
@@ -217,14 +218,6 @@ WatchedBackend::WorkPtr WatchedBackend::issue_entered(Call& call, const Entered&
     if (batch_) batch_->on_host.push_back(work);
   }
   return work;
-}
-
-/// Transports on a device return no work for an operation that the caller is going to wait for. The host does not wait
-/// in either case.
-template <typename Options>
-Options with_work(Options options) {
-  options.asyncOp = true;
-  return options;
 }
 
 /// Whether c10d was called without dist::, so that the arguments have not been checked.

@@ -124,10 +124,10 @@ WatchedBackend::WorkPtr WatchedBackend::allgather_into_tensor_coalesced(Tensors&
   }
   Call call(config(), op, inputs);
   call.results = outputs;
-  if (!call.on_gloo()) {
+  if (!call.works_as_gloo()) {
     Tensors written = call.tensors.write(outputs), read = call.tensors.read(inputs);
-    return run(call, OpType::COALESCED, options.asyncOp, [=](Backend& b) mutable {
-      return b.allgather_into_tensor_coalesced(written, read, with_work(options));
+    return run(call, OpType::COALESCED, options.asyncOp, [=, options = call.passed(options)](Backend& b) mutable {
+      return b.allgather_into_tensor_coalesced(written, read, options);
     });
   }
   TensorLists parts(static_cast<size_t>(getSize()));
@@ -189,7 +189,7 @@ WatchedBackend::WorkPtr WatchedBackend::scatter(Tensors& outputs, TensorLists& i
       }
   }
   return run(call, OpType::SCATTER, options.asyncOp,
-             [=](Backend& b) mutable { return b.scatter(written, read, with_work(options)); });
+             [=, options = call.passed(options)](Backend& b) mutable { return b.scatter(written, read, options); });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -220,8 +220,9 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall_base(at::Tensor& output, at::Te
   call.compare_splits(sent, received);
   if (may_share_memory(read, written)) read = read.clone();  // it would be overwritten while it is sent
   if (input_splits.empty() && output_splits.empty()) sent = received = {};
-  return run(call, OpType::ALLTOALL_BASE, options.asyncOp,
-             [=](Backend& b) mutable { return b.alltoall_base(written, read, received, sent, with_work(options)); });
+  return run(call, OpType::ALLTOALL_BASE, options.asyncOp, [=, options = call.passed(options)](Backend& b) mutable {
+    return b.alltoall_base(written, read, received, sent, options);
+  });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -244,9 +245,9 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall(Tensors& outputs, Tensors& inpu
   for (const at::Tensor& tensor : read) input_sizes.push_back(tensor.numel());
   for (const at::Tensor& tensor : written) output_sizes.push_back(tensor.numel());
   call.compare_splits(input_sizes, output_sizes);
-  if (!call.on_gloo())
+  if (!call.works_as_gloo())
     return run(call, OpType::ALLTOALL, options.asyncOp,
-               [=](Backend& b) mutable { return b.alltoall(written, read, with_work(options)); });
+               [=, options = call.passed(options)](Backend& b) mutable { return b.alltoall(written, read, options); });
 
   // Gloo has the form with one tensor only: pack, exchange, unpack.
   at::Tensor sent = packed(read);
@@ -254,8 +255,8 @@ WatchedBackend::WorkPtr WatchedBackend::alltoall(Tensors& outputs, Tensors& inpu
   for (const int64_t size : output_sizes) total += size;
   at::Tensor received = at::empty({total}, sent.options());
   call.tensors.unpack_all(written, received);
-  return run(call, OpType::ALLTOALL, options.asyncOp, [=](Backend& b) mutable {
-    return b.alltoall_base(received, sent, output_sizes, input_sizes, with_work(options));
+  return run(call, OpType::ALLTOALL, options.asyncOp, [=, options = call.passed(options)](Backend& b) mutable {
+    return b.alltoall_base(received, sent, output_sizes, input_sizes, options);
   });
 }
 
@@ -275,8 +276,9 @@ WatchedBackend::WorkPtr WatchedBackend::gather_single(at::Tensor& output, at::Te
   Call call(config(), CollectiveOp::gather_into_tensor, input, root);
   call.results = {output};
   at::Tensor written = receives ? flat(call.tensors.write(output)) : output, read = flat(call.tensors.read(input));
-  return run(call, OpType::GATHER, options.asyncOp,
-             [=](Backend& b) mutable { return b.gather_single(written, read, with_work(options)); });
+  return run(call, OpType::GATHER, options.asyncOp, [=, options = call.passed(options)](Backend& b) mutable {
+    return b.gather_single(written, read, options);
+  });
 }
 #endif
 

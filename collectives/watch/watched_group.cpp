@@ -102,7 +102,7 @@ void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_
   }
   // A connection's end that was reported before the group was live is not reported again.
   const BackendConfig::Part* part = identity_.backend.device_part();
-  if (part && !part->on_gloo() && connector && connector->lost_connection()) connection_ended(connector.get());
+  if (part && !part->works_as_gloo() && connector && connector->lost_connection()) connection_ended(connector.get());
 }
 
 void WatchedGroup::break_off(BreakCause cause, const std::string& message, const BackendConnector* only) noexcept {

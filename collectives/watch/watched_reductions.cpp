@@ -27,7 +27,7 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce(Tensors& tensors, const c10d::
   call.results = tensors;
   c10d::AllreduceOptions passed = options;
   Tensors updated = call.tensors.update(tensors);
-  if (call.on_gloo()) call.adapt(passed.reduceOp, updated, getSize());
+  if (call.works_as_gloo()) call.adapt(passed.reduceOp, updated, getSize());
   return run(call, OpType::ALLREDUCE, options.asyncOp,
              [=, passed = call.passed(passed)](Backend& b) mutable { return b.allreduce(updated, passed); });
 }
@@ -45,9 +45,10 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce_sparse(Tensors& tensors, const
   }
   Call call(config(), CollectiveOp::all_reduce_sparse, tensors, -1, options.reduceOp.op_);
   call.results = tensors;
-  return run(call, OpType::_ALLREDUCE_SPARSE, options.asyncOp, [=, gloo = call.on_gloo()](Backend& b) mutable {
-    return gloo ? b.allreduce(tensors, with_work(options)) : b.allreduce_sparse(tensors, with_work(options));
-  });
+  return run(call, OpType::_ALLREDUCE_SPARSE, options.asyncOp,
+             [=, gloo = call.works_as_gloo(), options = call.passed(options)](Backend& b) mutable {
+               return gloo ? b.allreduce(tensors, options) : b.allreduce_sparse(tensors, options);
+             });
 }
 
 WatchedBackend::WorkPtr WatchedBackend::allreduce_coalesced(Tensors& tensors,
@@ -62,9 +63,10 @@ WatchedBackend::WorkPtr WatchedBackend::allreduce_coalesced(Tensors& tensors,
   Call call(config(), op, tensors, -1, options.reduceOp.op_);
   call.results = tensors;
   Tensors updated = call.tensors.update(tensors);
-  if (!call.on_gloo())
-    return run(call, OpType::ALLREDUCE_COALESCED, options.asyncOp,
-               [=](Backend& b) mutable { return b.allreduce_coalesced(updated, with_work(options)); });
+  if (!call.works_as_gloo())
+    return run(
+        call, OpType::ALLREDUCE_COALESCED, options.asyncOp,
+        [=, options = call.passed(options)](Backend& b) mutable { return b.allreduce_coalesced(updated, options); });
   Tensors buffer{packed(updated)};
   call.tensors.unpack_all(updated, buffer[0]);
   c10d::AllreduceOptions passed = options;
@@ -86,10 +88,10 @@ WatchedBackend::WorkPtr WatchedBackend::reduce(Tensors& tensors, const c10d::Red
   call.results = tensors;
   c10d::ReduceOptions passed = options;
   Tensors updated = receives ? call.tensors.update(tensors) : call.tensors.read(tensors);
-  if (call.on_gloo()) call.adapt(passed.reduceOp, updated, getSize());
+  if (call.works_as_gloo()) call.adapt(passed.reduceOp, updated, getSize());
   if (!receives) call.averaged.clear();
   return run(call, OpType::REDUCE, options.asyncOp,
-             [=](Backend& b) mutable { return b.reduce(updated, with_work(passed)); });
+             [=, passed = call.passed(passed)](Backend& b) mutable { return b.reduce(updated, passed); });
 }
 
 // `inputs`, packed one after the other, hold for each of `outputs` the parts of all ranks.
@@ -125,7 +127,7 @@ WatchedBackend::WorkPtr WatchedBackend::reduce_scatter(Tensors& outputs, TensorL
   }
   Call call(config(), op, outputs, -1, options.reduceOp.op_);
   call.results = outputs;
-  if (call.on_gloo() && !call.on_shared_memory())
+  if (call.works_as_gloo() && !call.on_shared_memory())
     return reduce_scatter_parts(call, OpType::REDUCE_SCATTER, outputs, inputs[0], options);
   Tensors written = call.tensors.write(outputs);
   TensorLists read{call.tensors.read(inputs[0])};
@@ -151,7 +153,7 @@ WatchedBackend::WorkPtr WatchedBackend::_reduce_scatter_base(at::Tensor& output,
   }
   Call call(config(), op, input, -1, options.reduceOp.op_);
   call.results = {output};
-  if (call.on_gloo() && !call.on_shared_memory())
+  if (call.works_as_gloo() && !call.on_shared_memory())
     return reduce_scatter_parts(call, OpType::_REDUCE_SCATTER_BASE, {output}, {input}, options);
   at::Tensor written = flat(call.tensors.write(output)), read = flat(call.tensors.read(input));
   c10d::ReduceScatterOptions passed = options;
@@ -178,10 +180,11 @@ WatchedBackend::WorkPtr WatchedBackend::reduce_scatter_tensor_coalesced(Tensors&
   }
   Call call(config(), op, inputs, -1, options.reduceOp.op_);
   call.results = outputs;
-  if (call.on_gloo()) return reduce_scatter_parts(call, OpType::COALESCED, outputs, inputs, options);
+  if (call.works_as_gloo()) return reduce_scatter_parts(call, OpType::COALESCED, outputs, inputs, options);
   Tensors written = call.tensors.write(outputs), read = call.tensors.read(inputs);
-  return run(call, OpType::COALESCED, options.asyncOp,
-             [=](Backend& b) mutable { return b.reduce_scatter_tensor_coalesced(written, read, with_work(options)); });
+  return run(call, OpType::COALESCED, options.asyncOp, [=, options = call.passed(options)](Backend& b) mutable {
+    return b.reduce_scatter_tensor_coalesced(written, read, options);
+  });
 }
 
 }  // namespace lockstep::dist
