@@ -538,17 +538,21 @@ TEST(SharedMemoryRounds, BeginAgainAfterTheLargestNumber) {
 // One that stays behind would look new after half of the numbers.
 TEST(SharedMemoryRounds, BothCountersOfARankComeToEachOfThem) {
   const auto regions = pair_of_regions();
+  const auto expect_all_at = [&](uint32_t round) {
+    for (const auto stage : {dist::SharedRegion::Stage::written, dist::SharedRegion::Stage::done})
+      for (const int peer : {0, 1})
+        EXPECT_NO_THROW(
+            regions[static_cast<size_t>(1 - peer)]->wait(stage, peer, round, 0, in(std::chrono::milliseconds(0))));
+  };
   dist::SharedExchange root(regions[0]), other(regions[1]);
   double value = 1, first = 0, second = 0;
   root.broadcast(&value, sizeof value, 0, in(kFar));
   other.broadcast(&value, sizeof value, 0, in(kFar));
+  expect_all_at(1);
   other.gather({}, &value, sizeof value, 0, in(kFar));
   void* const gathered[] = {&first, &second};
   root.gather(gathered, &value, sizeof value, 0, in(kFar));
-  for (const auto stage : {dist::SharedRegion::Stage::written, dist::SharedRegion::Stage::done})
-    for (const int peer : {0, 1})
-      EXPECT_NO_THROW(
-          regions[static_cast<size_t>(1 - peer)]->wait(stage, peer, 2, 0, in(std::chrono::milliseconds(0))));
+  expect_all_at(2);
 }
 
 using Connectors = std::vector<std::unique_ptr<dist::BackendConnector>>;
