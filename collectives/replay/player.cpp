@@ -82,7 +82,6 @@ class PlayingConnector : public BackendConnector {
 
 Player::Player(const std::string& path, int rank, SentText sent)
     : recording_(path), rank_(rank), sent_(std::move(sent)) {
-  recording_.check(rank);
   try {
     for (const Record& each : recording_.records(rank)) {
       switch (each.kind) {
@@ -222,9 +221,25 @@ c10::intrusive_ptr<c10d::Work> Player::play(const TransportCall& call, const std
   return c10::make_intrusive<PlayedWork>(call.received, result->second->text.value("source", -1), nullptr);
 }
 
+std::string Player::left_here() const {
+  size_t count = 0;
+  const RecordedCall* first = nullptr;
+  for (const auto& [group, calls] : calls_) {
+    count += calls.size();
+    if (!calls.empty() && (!first || calls.front().number < first->number)) first = &calls.front();
+  }
+  std::string words;
+  if (first)
+    words = fmt::format("{} recorded collective{} not reached, the first: {}", count, count == 1 ? " was" : "s were",
+                        words_of_call(first->call->text));
+  if (!steps_.empty() && steps_.rbegin()->first > (begun_.empty() ? -1 : *begun_.rbegin()))
+    words += fmt::format("{}the recording goes on to step {}", words.empty() ? "" : "; ", steps_.rbegin()->first);
+  return words;
+}
+
 json Player::summary() const {
   const std::lock_guard lock(mutex_);
-  return {{"calls", played_}, {"steps", begun_}, {"departure", departure_}, {"end", end_}};
+  return {{"calls", played_}, {"steps", begun_}, {"departure", departure_}, {"end", end_}, {"left", left_here()}};
 }
 
 }  // namespace lockstep::dist

@@ -18,7 +18,8 @@ namespace lockstep::dist {
 
 class Player : public std::enable_shared_from_this<Player> {
  public:
-  /// Throws Error for a recording that can't be read, has no such rank, or is damaged.
+  /// Throws Error for a recording that can't be read or has no such rank. A payload that is damaged is found when it is
+  /// used.
   Player(const std::string& path, int rank, SentText sent);
 
   const nlohmann::json& about() const { return recording_.about(rank_); }
@@ -51,8 +52,8 @@ class Player : public std::enable_shared_from_this<Player> {
   /// This run is no longer the recorded one. The first reason is kept. Throws Error with it.
   [[noreturn]] void depart(const std::string& reason);
 
-  /// Returns {"calls", "steps", "departure", "end"}: how many collectives have had their result, in which steps that were
-  /// begun; why this run departs, or where the recording ends, if it came so far.
+  /// Returns {"calls", "steps", "departure", "end", "left"}: how many collectives have had their result, in which steps that
+  /// were begun; why this run departs, or where the recording ends, if it came so far; what of it was not reached.
   nlohmann::json summary() const;
 
  private:
@@ -66,6 +67,7 @@ class Player : public std::enable_shared_from_this<Player> {
   /// Under mutex_.
   [[noreturn]] void depart_here(const std::string& reason);
   std::string where() const;
+  std::string left_here() const;
 
   Recording recording_;
   const int rank_;

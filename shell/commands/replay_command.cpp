@@ -4,11 +4,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "collectives/record/rank_files.h"
 #include "collectives/record/recording.h"
 #include "protocol/dist_error.h"
 #include "protocol/error.h"
+#include "protocol/rank_set.h"
 #include "shell/commands/command.h"
 #include "shell/jobs/package_environment.h"
 #include "shell/processes/launcher.h"
@@ -26,17 +29,34 @@ struct ReplayCommand {
   bool pdb = false, gdb = false;
 };
 
+/// pdb opens at the beginning of a step that runs, and steps that were not recorded are left out.
+void check_until(const ReplayCommand& command, const std::vector<dist::Record>& records) {
+  if (!command.pdb || !command.until) return;
+  RankSet steps;  // folds the numbers
+  for (const dist::Record& each : records) {
+    if (each.kind != dist::RecordKind::step) continue;
+    const int64_t step = each.text.at("step");
+    if (step == *command.until) return;
+    steps.insert(static_cast<int>(step));
+  }
+  throw UsageError(fmt::format("--until {} --pdb: this step of rank {} was not recorded; these were: {}",
+                               *command.until, command.rank, steps.str()));
+}
+
 /// Returns what `about` says of a rank. Throws UsageError where the recording can't be used for it.
 json read_about(const ReplayCommand& command) {
   try {
     const dist::Recording recording(command.path);
     recording.check(command.rank);
+    check_until(command, recording.records(command.rank));
     for (const dist::Record& each : recording.records(command.rank))
       if (each.kind == dist::RecordKind::stopped)
         write_message("recording had ended before the program did: " + each.text.value("reason", ""));
     return recording.about(command.rank);
   } catch (const dist::Error& error) {
     throw UsageError(error.what());
+  } catch (const json::exception& error) {
+    throw UsageError(fmt::format("{} has a record that this program can't read: {}", command.path, error.what()));
   }
 }
 

@@ -48,13 +48,18 @@ class Recorded(unittest.TestCase):
             self.recordings[case] = folder, done.stdout
         return self.recordings[case]
 
-    def replay(self, case, *options, rank=2, code=0, input=None, **more):
-        """What the replay printed, and the lines that it wrote."""
+    def command(self, case, folder, *options, rank=2, runs=None):
+        """Replays what was recorded of `case`, with a script that is in case `runs`."""
         recording = self.recordings[case][0] / "recording"
+        command = [PROGRAM, "replay", recording, "--rank", rank, *options, "--", sys.executable, JOB, folder, runs or case]
+        return [str(each) for each in command]
+
+    def replay(self, case, *options, rank=2, runs=None, code=0, input=None, **more):
+        """What the replay printed, and the lines that it wrote."""
         with tempfile.TemporaryDirectory() as folder:
-            command = [PROGRAM, "replay", recording, "--rank", rank, *options, "--", sys.executable, JOB, folder, case]
-            done = subprocess.run([str(each) for each in command], env=environment(**more), cwd=HERE / "jobs", input=input,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+            done = subprocess.run(self.command(case, folder, *options, rank=rank, runs=runs), env=environment(**more),
+                                  cwd=HERE / "jobs", input=input, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  timeout=300)
             if code is not None:
                 self.assertEqual(done.returncode, code, done.stdout[-6000:])
             file = pathlib.Path(folder, f"rank-{rank}")
@@ -108,13 +113,19 @@ class Ends(Recorded):
         self.record("fails", 1)
         text, lines = self.replay("fails", "--until", 6)
         self.assertEqual([int(each.split()[0]) for each in lines][-1], 5)
-        self.assertIn("was replayed in steps 0-1 and 5:", text)
+        self.assertRegex(text, "was replayed in steps 0-1 and 5: .* when it was recorded\n$")
         text, _ = self.replay("fails", "--until", 6, "--pdb", code=1, input="p ('here', step)\nq\n")
         self.assertIn("('here', 6)", text)
 
+    def test_a_run_that_ends_earlier_than_the_recorded_one(self):
+        self.record("fails", 1)
+        text, _ = self.replay("fails", runs="stops")
+        self.assertRegex(text, r"was replayed in steps 0-1 and 5-7: .* when it was recorded\. [1-9][0-9]* recorded collectives "
+                               r"were not reached, the first: [^\n]*; the recording goes on to step 9\n")
+
     def test_what_was_not_recorded_is_found_at_its_collective(self):
-        self.record("spoiled")
-        text, _ = self.replay("spoiled", code=1)
+        self.record("fails", 1)
+        text, _ = self.replay("fails", runs="spoiled", code=1)
         self.assertRegex(text, rf"in step 6: all_reduce float32 [^\n]*replay.py:{line_of('loss.backward()')} in data_parallel\) "
                                r"sends other values than the recorded rank did: norm [^ ]* \(hash [0-9a-f]{16}\) now, norm ")
         self.assertRegex(text, r"was replayed in steps 0-1 and 5-6: .* Then it departed in step 6: all_reduce")
@@ -129,7 +140,18 @@ class Ends(Recorded):
     def test_a_collective_that_never_ended(self):
         self.record("hangs", 4, "--hang-timeout", 6)
         text, _ = self.replay("hangs", rank=0, code=1)
-        self.assertRegex(text, r"never ended on the recorded rank|failed on the recorded rank")
+        self.assertRegex(text, r"[a-z_]+[^\n]* in step 7, never ended on the recorded rank")
+
+    def test_a_recording_that_ended_before_the_job(self):
+        folder, printed = self.record("gives_up")
+        reason = "Counter['counts'] is a set, which a recording does not keep"
+        self.assertEqual(printed.count(f"lockstep: recording has ended: {reason}"), 3, printed)
+        self.assertEqual(printed.count("lockstep: "), 4, printed)  # and where the recording is
+        self.assertEqual(len((folder / "rank-2").read_text().splitlines()), 10)  # the job went on
+        text, lines = self.replay("gives_up")
+        self.assertEqual(lines, self.lines("gives_up", (0, 1)))
+        self.assertIn(f"lockstep: recording had ended before the program did: {reason}", text)
+        self.assertRegex(text, r"was replayed in steps 0-1: .* The recording ends before step 2: " + re.escape(reason))
 
 
 class Refusals(Recorded):
@@ -151,6 +173,19 @@ class Refusals(Recorded):
         self.assertIn("damaged", "".join(each.stdout for each in texts))
         (folder / "short").write_bytes(recording.read_bytes()[:-100])
         self.assertIn("cut off", self.refused(folder / "short", "--rank", 0))
+        self.assertIn("this step of rank 0 was not recorded; these were: 0-1,5-9",
+                      self.refused(recording, "--rank", 0, "--until", 3, "--pdb"))
+
+    def test_programs_that_can_not_be_replayed(self):
+        folder, _ = self.record("fails", 1)
+        begin = [PROGRAM, "replay", folder / "recording", "--rank", 1, "--"]
+        done = run([*begin, sys.executable, "-c", "import lockstep"])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, r"lockstep: no collective of rank 1 was replayed: the program made none\. [1-9][0-9]* "
+                                      r"recorded collectives were not reached")
+        done = run([*begin, "env", "RANK=0", sys.executable, "-c", "import lockstep"])
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("this process is rank 0, and lockstep replay runs rank 1 alone", done.stdout)
 
     def test_arguments(self):
         done = run([PROGRAM, "replay", "x", "--rank", 0])
@@ -171,8 +206,11 @@ class Marks(unittest.TestCase):
         import lockstep
 
         model = torch.nn.Linear(2, 2)
-        with lockstep.step(model, torch.optim.SGD(model.parameters(), 0.1), batch=torch.ones(2)) as step:
-            self.assertGreaterEqual(step.number, 0)
+        steps = [lockstep.step(model, torch.optim.SGD(model.parameters(), 0.1), batch=torch.ones(2)) for _ in range(2)]
+        for each in steps:
+            with each:
+                pass
+        self.assertEqual(steps[1].number, steps[0].number + 1)
         with self.assertRaisesRegex(lockstep.ArgumentError, "a int has no state_dict"):
             lockstep.step(3)
         with self.assertRaisesRegex(lockstep.ArgumentError, "a batch is recorded with a model"):

@@ -16,6 +16,7 @@ from lockstep.core.errors import LockstepError
 from lockstep.record import _values
 
 _about: dict[str, Any] = {}
+_is_at_until = False
 
 
 def is_on() -> bool:
@@ -32,6 +33,10 @@ def start() -> None:
     recording that can't be read."""
     if not is_on():
         return
+    rank, replayed = os.environ.get("RANK"), os.environ["LOCKSTEP_REPLAY_RANK"]
+    if rank != replayed:
+        raise LockstepError(f"this process is rank {rank}, and lockstep replay runs rank {replayed} alone: give it the script "
+                            "without a launcher: -- python train.py")
     from torch.distributed import distributed_c10d
 
     _about.update(_library.call("record_mode")["about"])
@@ -86,19 +91,29 @@ def _conclude(process: int) -> None:
     steps = summary["steps"]
     where = f"in step{'s' if len(steps) > 1 else ''} {_steps_text(steps)}" if steps else "before the first step"
     calls = summary["calls"]
-    text = f"rank {os.environ['LOCKSTEP_REPLAY_RANK']} was replayed {where}: {calls} collective{'s' if calls != 1 else ''}, " \
-           "in all of which it sent what it had sent when it was recorded"
+    rank = os.environ["LOCKSTEP_REPLAY_RANK"]
+    text = f"rank {rank} was replayed {where}: {calls} collective{'s' if calls != 1 else ''}, in all of which it sent what " \
+           "it had sent when it was recorded"
+    if not calls:
+        text = f"no collective of rank {rank} was replayed"
     if summary["departure"]:
-        text += f". Then it departed {summary['departure']}"
+        text += f". {'Then it' if calls else 'It'} departed {summary['departure']}"
     elif summary["end"]:
         text += f". {summary['end'][0].upper()}{summary['end'][1:]}"
+    else:
+        if not calls:
+            text += ": the program made none"
+        if summary["left"] and not _is_at_until:
+            text += f". {summary['left'][0].upper()}{summary['left'][1:]}"
     _say(text)
 
 
 def begin_step(number: int, objects: tuple[Any, ...], batch: Any, frame: FrameType) -> bool:
     """False: the step's body is to be left out. Raises SystemExit where the replay ends."""
+    global _is_at_until
     until = os.environ.get("LOCKSTEP_REPLAY_UNTIL")
     is_last = until is not None and number == int(until)
+    _is_at_until = is_last
     if is_last and not os.environ.get("LOCKSTEP_REPLAY_PDB"):
         raise SystemExit(0)
     begun = _library.call("replay_step", step=number)

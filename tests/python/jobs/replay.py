@@ -44,16 +44,26 @@ def batch():
     return torch.randn(8, 13) * random.uniform(0.5, 2), torch.randint(0, 7, (8,))
 
 
+class Counter:
+    """Has a state that no recording keeps."""
+
+    def state_dict(self):
+        return {"counts": {1, 2}}
+
+    load_state_dict = None
+
+
 def data_parallel(wrap=None):
     model = DistributedDataParallel(net(), bucket_cap_mb=0.002) if wrap is None else wrap(net())
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
     torch.manual_seed(100 + dist.get_rank())
     random.seed(dist.get_rank())
+    more = [Counter()] if CASE == "gives_up" else []
     for step in range(STEPS):
-        with lockstep.step(model, optimizer, scheduler):
+        with lockstep.step(model, optimizer, scheduler, *more):
             inputs, labels = batch()
-            if CASE == "spoiled" and "LOCKSTEP_REPLAY" in os.environ and step == 6:
+            if CASE == "spoiled" and step == 6:
                 torch.rand(1)
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(inputs), labels)
@@ -64,6 +74,8 @@ def data_parallel(wrap=None):
                 os.kill(os.getpid(), signal.SIGKILL)
             if CASE == "hangs" and dist.get_rank() == 1 and step == 7:
                 signal.pause()
+            if CASE == "stops" and step == 7:
+                sys.exit()
             optimizer.step()
             scheduler.step()
         write(step, loss, model, optimizer)
