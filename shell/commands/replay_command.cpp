@@ -13,6 +13,7 @@
 #include "protocol/error.h"
 #include "protocol/rank_set.h"
 #include "shell/commands/command.h"
+#include "shell/jobs/job_signals.h"
 #include "shell/jobs/package_environment.h"
 #include "shell/processes/launcher.h"
 #include "shell/text/text_output.h"
@@ -94,7 +95,12 @@ int replay(const ReplayCommand& command) {
   launch.arguments.assign(program.begin() + 1, program.end());
   launch.as_in_shell = true;
   launch.default_signals = {SIGPIPE};
-  return Child(launch).wait().exit_code();
+  // Ctrl-C is the program's, which pdb and gdb stop at; other signals go on to it.
+  std::optional<Child> child;
+  JobSignals signals;
+  child.emplace(launch);
+  signals.pass_on_to(child->pidfd());
+  return child->wait().exit_code();
 }
 
 std::function<int()> set_up_replay(CLI::App& app) {

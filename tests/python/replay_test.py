@@ -9,7 +9,10 @@ import sys
 import tempfile
 import unittest
 
-from ranks import HERE, environment, launcher
+from ranks import HERE, TREE, environment, launcher
+
+sys.path.insert(0, str(TREE / "tests" / "support"))
+from terminal_screen import Program  # noqa: E402
 
 PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep"
 JOB = HERE / "jobs" / "replay.py"
@@ -114,8 +117,18 @@ class Ends(Recorded):
         text, lines = self.replay("fails", "--until", 6)
         self.assertEqual([int(each.split()[0]) for each in lines][-1], 5)
         self.assertRegex(text, "was replayed in steps 0-1 and 5: .* when it was recorded\n$")
-        text, _ = self.replay("fails", "--until", 6, "--pdb", code=1, input="p ('here', step)\nq\n")
-        self.assertIn("('here', 6)", text)
+
+    def test_control_c_is_the_programs(self):
+        self.record("fails", 1)
+        with tempfile.TemporaryDirectory() as folder:
+            with Program(self.command("fails", folder, "--until", 6, "--pdb"), rows=100, environment=environment()) as program:
+                program.wait_for(r"\(Pdb\)$")
+                program.send("\x03")
+                program.wait_for(r"--KeyboardInterrupt--\n\(Pdb\)$")
+                program.send("p ('here', step)\n")
+                program.wait_for(r"^\('here', 6\)")
+                program.send("q\n")
+                self.assertEqual(program.wait_end(), 1)
 
     def test_a_run_that_ends_earlier_than_the_recorded_one(self):
         self.record("fails", 1)
