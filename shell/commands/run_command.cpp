@@ -142,6 +142,7 @@ int run_job(const CLI::App& app, const RunOptions& options, const OfJobs& of_job
           "--findings FILE, --tail N, --record K, --recording FILE, --hosts LIST and --remote-program PATH");
   if (!of_jobs.record.path.empty() && of_jobs.record.steps == 0)
     throw UsageError("--recording names the file of what --record K keeps: give --record as well");
+  check_recording(of_jobs.record);
   const auto serve_prompt = [](const std::string& job, int64_t first_cell) {
     SessionOptions session;
     session.job = job;

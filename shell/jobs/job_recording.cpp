@@ -1,14 +1,31 @@
 #include "shell/jobs/job_recording.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "collectives/record/recording.h"
 #include "protocol/dist_error.h"
+#include "protocol/error.h"
 #include "shell/text/text_output.h"
 
 namespace lockstep::shell {
+
+void check_recording(const RecordOptions& options) {
+  if (options.steps == 0) return;
+  const std::filesystem::path path = options.path;
+  std::error_code unreachable;  // which access() names
+  if (std::filesystem::is_directory(path, unreachable))
+    throw UsageError(options.path + " is a folder: --recording names a file");
+  // With a point at the end: a file that stands in the place of the folder is none.
+  if (::access((path.parent_path() / ".").c_str(), W_OK | X_OK) != 0)
+    throw UsageError(fmt::format("the recording can't be written into {}: {}",
+                                 path.has_parent_path() ? path.parent_path().string() : "the current folder",
+                                 std::strerror(errno)));
+}
 
 void keep_recording(const RecordOptions& options, const std::string& folder, int world_size, bool has_failed) {
   if (options.steps == 0 || (options.path.empty() && !has_failed)) return;

@@ -10,6 +10,9 @@ struct RecordOptions {
   std::string path;  // the file; empty: one is made after a failure only, in the current folder
 };
 
+/// Looks, before the job runs, whether its recording could be written. Throws UsageError.
+void check_recording(const RecordOptions& options);
+
 /// Writes the recording of the ranks of this machine that `folder` has, and says so, or why there is none.
 void keep_recording(const RecordOptions& options, const std::string& folder, int world_size, bool has_failed);
 

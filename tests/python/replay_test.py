@@ -205,6 +205,12 @@ class Refusals(Recorded):
         self.assertEqual((done.returncode, "the program is missing" in done.stdout), (2, True), done.stdout)
         done = run([PROGRAM, "run", "--recording", "x", "--", sys.executable, "-c", ""])
         self.assertEqual((done.returncode, "give --record as well" in done.stdout), (2, True), done.stdout)
+        # Before the job runs.
+        for path, problem in (("/nowhere/x", "into /nowhere: No such file"), (f"{JOB}/x", "replay.py: Not a directory"),
+                              (HERE, "is a folder")):
+            done = run([PROGRAM, "run", "--record", 1, "--recording", path, "--", sys.executable, "-c", "print('has run')"])
+            self.assertEqual((done.returncode, "has run" in done.stdout), (2, False), done.stdout)
+            self.assertIn(problem, done.stdout)
 
     def test_other_threads_are_said(self):
         self.record("fails", 1)
