@@ -79,6 +79,13 @@ std::shared_ptr<dist::Recorder> current_recorder() {
   return recording().recorder;
 }
 
+/// "none": no group was to be recorded until now. "stopped": the reason has been said.
+const char* mode_of_recording() {
+  const std::lock_guard lock(recording().mutex);
+  if (!recording().is_tried) return "none";
+  return recording().recorder && recording().recorder->stopped().empty() ? "record" : "stopped";
+}
+
 std::shared_ptr<dist::Recorder> use_recorder(const std::shared_ptr<dist::CollectiveLog>& log, int rank,
                                              int world_size) {
   const auto steps = number_in(kRecordVariable);
@@ -132,8 +139,7 @@ json record_mode(const Call&) {
     about["here"] = about_this_process(about.value("world_size", 1));
     return {{"mode", "replay"}, {"about", about}};
   }
-  const auto recorder = current_recorder();
-  return {{"mode", recorder && recorder->stopped().empty() ? "record" : "none"}};
+  return {{"mode", mode_of_recording()}};
 }
 
 json record_step(const Call& call) {

@@ -235,6 +235,20 @@ class Marks(unittest.TestCase):
         with self.assertRaisesRegex(lockstep.ArgumentError, "a batch is recorded with a model"):
             lockstep.step(batch=3)
 
+    def test_why_a_program_is_not_recorded_is_said_once(self):
+        for backend, steps, said in (("gloo", 3, "this step is not recorded: no process group of this rank has the backend"),
+                                     ("lockstep", 0, "nothing is recorded: 0 is no number of steps")):
+            program = f"""if True:
+                import torch, torch.distributed as dist, lockstep
+                dist.init_process_group({backend!r}, store=dist.HashStore(), rank=0, world_size=1)
+                for _ in range(2):
+                    with lockstep.step(torch.nn.Linear(1, 1)):
+                        pass
+            """
+            done = run([sys.executable, "-c", program], LOCKSTEP_RECORD=str(steps))
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertRegex(done.stdout, rf"\Alockstep: {said}[^\n]*\n\Z")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -17,7 +17,6 @@ from lockstep.core.errors import ArgumentError, LockstepError
 from lockstep.record import _replay, _values
 
 _numbers = itertools.count()
-_said_that_nothing_is_recorded = False
 
 
 class _LeftOut(BaseException):
@@ -67,10 +66,9 @@ class Step:
 
 
 def _record(number: int, objects: tuple[Any, ...], batch: Any) -> None:
-    global _said_that_nothing_is_recorded
-    if not _library.is_loaded() or _library.call("record_mode")["mode"] != "record":
-        if not _said_that_nothing_is_recorded and number == 0:
-            _said_that_nothing_is_recorded = True
+    mode = _library.call("record_mode")["mode"] if _library.is_loaded() else "none"
+    if mode != "record":
+        if mode == "none" and number == 0:
             print('lockstep: this step is not recorded: no process group of this rank has the backend "lockstep", as '
                   'init_process_group("lockstep") makes it', file=sys.stderr)
         return
