@@ -48,12 +48,6 @@ int RankFiles::append(uint64_t segment, RecordKind kind, const nlohmann::json& t
   return slot == slots_.end() ? 0 : slot->writer.append(kind, text, payload);
 }
 
-uint64_t RankFiles::size() const {
-  uint64_t size = 0;
-  for (const Slot& each : slots_) size += each.writer.size();
-  return size;
-}
-
 namespace {
 std::vector<Record> read_segment(int fd) {
   std::vector<Record> records;

@@ -38,8 +38,6 @@ class RankFiles {
   /// or the errno.
   [[nodiscard]] int append(uint64_t segment, RecordKind kind, const nlohmann::json& text,
                            const std::vector<std::string_view>& payload = {});
-  /// Bytes of all records that are kept.
-  uint64_t size() const;
 
  private:
   struct Slot {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "protocol/checksum.h"
+#include "protocol/read_json.h"
 
 namespace lockstep::dist {
 
@@ -77,7 +78,7 @@ std::optional<Record> RecordReader::next() {
   if (text.size() < header.text_bytes || sum_of(header, text) != header.sum) return std::nullopt;
   Record record{.kind = header.kind,
                 .segment = header.segment,
-                .text = json::parse(text, nullptr, false),
+                .text = protocol::read_json(text),
                 .payload_at = at_ + sizeof header + header.text_bytes,
                 .payload_bytes = header.payload_bytes,
                 .payload_sum = header.payload_sum};

@@ -191,9 +191,4 @@ std::string Recorder::stopped() const {
   return stopped_;
 }
 
-uint64_t Recorder::bytes() const {
-  const std::lock_guard lock(mutex_);
-  return files_.size();
-}
-
 }  // namespace lockstep::dist

@@ -39,7 +39,6 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
 
   /// What keeps the recording; empty: it goes on.
   std::string stopped() const;
-  uint64_t bytes() const;
 
  private:
   friend class RecordingTransport;
