@@ -153,7 +153,7 @@ class Ends(Recorded):
     def test_a_collective_that_never_ended(self):
         self.record("hangs", 4, "--hang-timeout", 6)
         text, _ = self.replay("hangs", rank=0, code=1)
-        self.assertRegex(text, r"[a-z_]+[^\n]* in step 7, never ended on the recorded rank")
+        self.assertRegex(text, r"[a-z_]+[^\n]* in step 8, never ended on the recorded rank")
 
     def test_a_recording_that_ended_before_the_job(self):
         folder, printed = self.record("gives_up")
