@@ -134,15 +134,18 @@ std::string words_by_kind(const Wrong& wrong) {
       return is_on_some ? "these ranks begin with other weights: is the model broadcast, or loaded by all of them?"
                         : "the runs begin with other weights: give both the same seed, or one checkpoint";
     case PieceKind::forward:
-      return is_on_some ? fmt::format(
-                              "the weights, the samples and all earlier outputs are the reference's, so {} "
-                              "{} something else here: a mask, positions, a setting",
-                              ranks.words(), ranks.size() == 1 ? "computes" : "compute")
+      return is_on_some ? fmt::format("{}, so {} {} something else here{}: a mask, positions, a setting",
+                                      wrong.is_all_before_compared
+                                          ? "the weights, the samples and all earlier outputs are the reference's"
+                                          : "what was compared before it is the reference's",
+                                      ranks.words(), ranks.size() == 1 ? "computes" : "compute",
+                                      wrong.is_all_before_compared ? "" : ", or in what was not compared")
                         : "";
     case PieceKind::parameter:
-      return "the gradients that the optimizer read are the reference's, so the update is another: learning rate, "
-             "weight "
-             "decay, state of the optimizer";
+      if (!wrong.is_update_compared) return "";
+      return fmt::format(
+          "{} are the reference's, so the update is another: learning rate, weight decay, state of the optimizer",
+          wrong.is_all_before_compared ? "the gradients that the optimizer read" : "its gradient and its value before");
     default:
       return "";
   }

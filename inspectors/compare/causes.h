@@ -17,6 +17,8 @@ struct Wrong {
   const Layout& layout;
   double tolerance = 0;
   std::string type;  // of the module
+  bool is_all_before_compared = false;  // all values before it, on all ranks
+  bool is_update_compared = false;  // of a parameter: its gradient, and its value before the step
 };
 
 struct Cause {

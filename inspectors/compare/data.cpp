@@ -88,6 +88,31 @@ std::optional<Finding> compare_data(const Layout& reference, const Layout& candi
   return finding_of_data(step, all, what + readers);
 }
 
+std::vector<int64_t> recorded_rows(const Layout& reference, const std::vector<RankPiece>& pieces) {
+  std::vector<int64_t> recorded;
+  int64_t next = 0;
+  for (const auto& [batch, hashes] : reference.batches) {
+    const bool has_value =
+        std::ranges::any_of(pieces, [&](const RankPiece& each) { return each.piece->micro_batch == batch.second; });
+    for (size_t i = 0; i < hashes->size(); ++i) recorded.push_back(has_value ? next++ : -1);
+  }
+  return recorded;
+}
+
+std::optional<Rows> rows_among(const std::vector<int64_t>& recorded, const std::vector<RankPiece>& pieces,
+                               const Rows& rows) {
+  Rows among;
+  for (const RankPiece& each : pieces) {
+    const auto found = rows.find({each.rank, each.piece->micro_batch});
+    if (found == rows.end()) continue;
+    std::vector<int64_t> of_piece;
+    for (const int64_t row : found->second) of_piece.push_back(recorded[static_cast<size_t>(row)]);
+    if (std::ranges::any_of(of_piece, [](int64_t row) { return row < 0; })) return std::nullopt;
+    among[found->first] = std::move(of_piece);
+  }
+  return among;
+}
+
 std::optional<Finding> compare_same_data(const Layout& reference, const Layout& candidate, uint32_t step) {
   RankSet ranks;
   for (const Layout* each : {&reference, &candidate})

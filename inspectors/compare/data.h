@@ -10,7 +10,15 @@ namespace lockstep::inspect::compare {
 /// Returns what is wrong with the samples of the candidate in a step, and finds the row of each in the reference's batch.
 std::optional<Finding> compare_data(const Layout& reference, const Layout& candidate, uint32_t step, Rows& rows);
 
-/// The same for two runs of one layout: each rank has been given the same samples in the same order.
+/// Returns where each row of the reference's batch is among those of which it has recorded a value; -1: it has not.
+std::vector<int64_t> recorded_rows(const Layout& reference, const std::vector<RankPiece>& pieces);
+
+/// Returns the rows of a candidate's pieces among the recorded ones; nothing where the reference has not recorded all of
+/// them.
+std::optional<Rows> rows_among(const std::vector<int64_t>& recorded, const std::vector<RankPiece>& pieces,
+                               const Rows& rows);
+
+/// Compares the samples of two runs of one layout: each rank has been given the same samples in the same order.
 std::optional<Finding> compare_same_data(const Layout& reference, const Layout& candidate, uint32_t step);
 
 }  // namespace lockstep::inspect::compare

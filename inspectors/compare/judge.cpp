@@ -21,7 +21,39 @@ void check_steps(const Run& reference, const Run& candidate) {
     for (const Recording& rank : each->ranks)
       if (rank.steps == 0)
         throw Error(fmt::format("{} has no whole step: {}", rank.path,
-                                rank.is_complete ? "no optimizer has made a step" : "the process has ended before"));
+                                rank.damaged_at    ? damage_words(rank)
+                                : rank.is_complete ? "no optimizer has made a step"
+                                                   : "the process has ended before"));
+}
+
+bool has_samples(const Run& run) {
+  return std::ranges::any_of(run.ranks, [](const Recording& each) {
+    return std::ranges::any_of(each.samples, [](const Samples& samples) { return !samples.hashes.empty(); });
+  });
+}
+
+/// Which ranks share samples says how their values make up the reference's.
+void check_samples(const Run& reference, const Run& candidate) {
+  if (candidate.ranks.size() == 1) return;
+  for (const Run* each : {&reference, &candidate})
+    if (!has_samples(*each))
+      throw Error(
+          each->ranks.front().path +
+          " has no samples: the model is given no tensor that could be recorded, so how the ranks share them is "
+          "not known");
+}
+
+/// Returns what a rank has of a micro-batch; null: nothing.
+const RankPiece* piece_of(const std::vector<RankPiece>& pieces, int rank, uint32_t micro_batch) {
+  const auto found = std::ranges::find_if(
+      pieces, [&](const RankPiece& each) { return each.rank == rank && each.piece->micro_batch == micro_batch; });
+  return found == pieces.end() ? nullptr : &*found;
+}
+
+/// Returns what the tolerance is, in words.
+std::string unit_of(bool has_perturbed, const JudgeOptions& options) {
+  if (has_perturbed) return "what rounding explains";
+  return options.rtol.value_or(0) > 0 ? "--rtol" : "";
 }
 
 /// Judges value by value in the order of the reference.
@@ -35,6 +67,8 @@ class Judge {
         candidate_(candidate),
         tolerances_(tolerances(reference_, pieces_of(perturbed), options.factor, options.rtol.value_or(0))) {
     result_.steps = std::min(reference.steps(), candidate.steps());
+    result_.unit = unit_of(!perturbed.empty(), options);
+    is_all_compared_ = has_samples(reference);
   }
 
   Comparison run() {
@@ -59,6 +93,8 @@ class Judge {
       }
       judge_key(key, of_reference, candidate);
     }
+    for (const PieceKey& key : candidate_.order())
+      if (key.step == step && reference_.of(key).empty()) add_value(result_.only_in_candidate, key);
   }
 
   ReferenceValue value_of(const PieceKey& key, const Layout& layout) const {
@@ -68,6 +104,9 @@ class Judge {
       if (each.piece->flags & Piece::absent) continue;
       if (each.piece->values_at == 0 && count_of(each.piece->box.size) > 0)
         throw Error(recording_.path + " has sketches only: a reference is recorded with its values");
+      if (each.piece->box.size != each.piece->box.shape)
+        throw Error(fmt::format("{} has only a part of {}: a reference is one process that has all of it",
+                                recording_.path, value_words(key)));
       Whole whole{.element = each.piece->element, .shape = each.piece->box.shape};
       if (count_of(whole.shape) > 0) whole.bytes = recording_.values(*each.piece);
       whole.samples = static_cast<int64_t>(layout.samples_of(0, each.piece->micro_batch));
@@ -85,6 +124,13 @@ class Judge {
     RankSet absent;
     for (const RankPiece& each : pieces)
       if (each.piece->flags & Piece::absent) absent.insert(each.rank);
+    const std::vector<int64_t> recorded = recorded_rows(of_reference, reference_.of(key));
+    const RankSet without = ranks_without(key, recorded, step);
+    if (!without.empty()) {
+      add_value(result_.not_recorded, key, pieces.empty() ? RankSet() : without);
+      is_all_compared_ = false;
+      if (pieces.empty()) return;
+    }
     if (reference.micro_batches.empty()) {  // a parameter without a gradient
       if (absent.size() < pieces.size()) count_difference([&] { return finding_of_extra(key, absent, pieces); });
       return;
@@ -93,15 +139,21 @@ class Judge {
       count_difference([&] { return finding_of_absent(key, absent); });
       return;
     }
-    if (pieces.empty()) {
-      add_value(result_.not_recorded, key);
+    const bool has_rows = key.kind == PieceKind::forward || key.kind == PieceKind::backward;
+    const std::optional<Rows> rows = has_rows ? rows_among(recorded, pieces, step.rows) : Rows();
+    if (!rows) {
+      add_value(result_.only_in_candidate, key);
+      is_all_compared_ = false;
       return;
     }
     if (!(tolerance < kSaysNothing)) {
       add_value(result_.says_nothing, key);
+      is_all_compared_ = false;
       return;
     }
-    std::vector<JudgedValue> values = judged_values(key, pieces, reference, step);
+    if (without.empty()) compared_.insert(key);
+    std::vector<JudgedValue> values =
+        judged_values(key, pieces, reference, {.layout = step.layout, .rows = *rows, .scale = step.scale});
     if (key.kind == PieceKind::loss && is_sum_of_ranks(values, tolerance, step)) {
       step.scale = 1;
       values = judged_values(key, pieces, reference, step);
@@ -118,9 +170,42 @@ class Judge {
     if (differing.empty()) return;
     result_.differing += differing.size();
     if (has_fault_) return;
-    const Wrong wrong{key,         values,    std::move(differing),        reference,
-                      step.layout, tolerance, reference_.type_of(key.name)};
-    add_fault(finding_of(wrong, cause_of(wrong)));
+    const Wrong wrong{key,
+                      values,
+                      std::move(differing),
+                      reference,
+                      step.layout,
+                      tolerance,
+                      reference_.type_of(key.name),
+                      is_all_compared_,
+                      is_update_compared(key)};
+    add_fault(finding_of(wrong, cause_of(wrong), result_.unit));
+  }
+
+  /// Returns the ranks that have recorded something in the step, and not all of this that the reference has.
+  RankSet ranks_without(const PieceKey& key, const std::vector<int64_t>& recorded, const CandidateStep& step) const {
+    const std::vector<RankPiece>& pieces = candidate_.of(key);
+    RankSet without;
+    for (const RankSet& group : step.layout.groups)
+      for (const int rank : group)
+        if (std::ranges::find(pieces, rank, &RankPiece::rank) == pieces.end()) without.insert(rank);
+    if (key.kind != PieceKind::forward) return without;  // not every micro-batch has a loss
+    for (const auto& [batch, samples] : step.layout.batches) {
+      const auto rows = step.rows.find(batch);
+      const bool is_in_reference =
+          rows == step.rows.end()
+              ? piece_of(reference_.of(key), 0, batch.second) != nullptr
+              : std::ranges::all_of(rows->second, [&](int64_t row) { return recorded[static_cast<size_t>(row)] >= 0; });
+      if (is_in_reference && !piece_of(pieces, batch.first, batch.second)) without.insert(batch.first);
+    }
+    return without;
+  }
+
+  /// Whether the gradient of a parameter, and its value before the step, were compared on all ranks.
+  bool is_update_compared(const PieceKey& key) const {
+    const PieceKey before = key.step == 0 ? PieceKey{0, PieceKind::initial, key.name, 0}
+                                          : PieceKey{key.step - 1, PieceKind::parameter, key.name, 0};
+    return compared_.contains({key.step, PieceKind::gradient, key.name, 0}) && compared_.contains(before);
   }
 
   /// Whether the losses of ranks add up to that of the batch, where others are the means of a rank's samples.
@@ -150,6 +235,8 @@ class Judge {
   const Pieces reference_, candidate_;
   const std::map<PieceKey, double> tolerances_;
   Comparison result_;
+  std::set<PieceKey> compared_;  // on all ranks
+  bool is_all_compared_ = true;  // of what came before
   bool has_fault_ = false;
 };
 
@@ -163,33 +250,37 @@ Comparison judge(const Run& reference, const std::vector<Run>& perturbed, const 
   if (!reference.ranks.front().about.has_values)
     throw Error(reference.ranks.front().path + " has sketches only: a reference is recorded with its values");
   check_steps(reference, candidate);
+  check_samples(reference, candidate);
   for (const Run& each : perturbed)
     if (each.ranks.size() != 1 || each.steps() < std::min(reference.steps(), candidate.steps()))
       throw Error(each.ranks.front().path + ": a perturbed run has fewer steps than the reference");
   return Judge(reference, perturbed, candidate, options).run();
 }
 
-Comparison judge_same_layout(const Run& reference, const std::vector<Run>& perturbed, const Run& candidate,
-                             const JudgeOptions& options) {
+Comparison judge_same_layout(const Run& reference, const Run& candidate, const JudgeOptions& options) {
   if (reference.ranks.size() != candidate.ranks.size())
     throw Error(
-        fmt::format("the runs have {} and {} ranks: without the values of a reference of one process, only runs of "
-                    "one layout can be compared",
+        fmt::format("the runs have {} and {} ranks: without the values of a reference of one process, only runs of one "
+                    "layout can be compared",
                     reference.ranks.size(), candidate.ranks.size()));
   check_steps(reference, candidate);
   Comparison result;
   result.steps = std::min(reference.steps(), candidate.steps());
+  result.unit = unit_of(false, options);
+  const double allowed = options.rtol.value_or(0);
   const Pieces of_reference(reference), of_candidate(candidate);
-  const auto allowed = tolerances(of_reference, pieces_of(perturbed), options.factor, options.rtol.value_or(0));
   bool has_fault = false;
+  const auto add_fault = [&](Finding finding) {
+    if (!has_fault) result.findings.push_back(std::move(finding));
+    has_fault = true;
+  };
   std::set<uint32_t> other_data;
   for (const PieceKey& key : of_reference.order()) {
     if (key.step >= result.steps) continue;
     if (key.kind != PieceKind::initial && !has_fault && other_data.insert(key.step).second) {
       if (auto data = compare_same_data(layout_of(reference, key.step), layout_of(candidate, key.step), key.step)) {
-        has_fault = true;
         ++result.differing;
-        result.findings.push_back(std::move(*data));
+        add_fault(std::move(*data));
       }
     }
     const std::vector<RankPiece>& others = of_candidate.of(key);
@@ -197,25 +288,32 @@ Comparison judge_same_layout(const Run& reference, const std::vector<Run>& pertu
       add_value(result.not_recorded, key);
       continue;
     }
-    RankSet ranks;
+    RankSet ranks, missing;
     double largest = 0;
     for (const RankPiece& each : of_reference.of(key)) {
-      const auto same = std::ranges::find_if(others, [&](const RankPiece& other) {
-        return other.rank == each.rank && other.piece->micro_batch == each.piece->micro_batch;
-      });
+      const RankPiece* same = piece_of(others, each.rank, each.piece->micro_batch);
       ++result.compared;
-      const double error = same == others.end() ? INFINITY : error_between(*each.piece, *same->piece);
-      if (error <= allowed.at(key)) {
-        if (allowed.at(key) > 0) result.largest = std::max(result.largest, error / allowed.at(key));
+      const double error = same ? error_between(*each.piece, *same->piece) : INFINITY;
+      if (error <= allowed) {
+        if (allowed > 0) result.largest = std::max(result.largest, error / allowed);
         continue;
       }
       ++result.differing;
-      largest = std::max(largest, error);
-      ranks.insert(each.rank);
+      (same ? ranks : missing).insert(each.rank);
+      if (same) largest = std::max(largest, error);
     }
-    if (ranks.empty() || has_fault) continue;
-    has_fault = true;
-    result.findings.push_back(finding_of_pair(key, *others.front().piece, ranks, largest, allowed.at(key)));
+    if (!ranks.empty())
+      add_fault(finding_of_pair(key, *others.front().piece, ranks, largest, allowed, result.unit));
+    else if (!missing.empty())
+      add_fault(finding_of_missing(key, missing));
+  }
+  for (const PieceKey& key : of_candidate.order()) {
+    if (key.step >= result.steps) continue;
+    const std::vector<RankPiece>& others = of_reference.of(key);
+    RankSet ranks;
+    for (const RankPiece& each : of_candidate.of(key))
+      if (!piece_of(others, each.rank, each.piece->micro_batch)) ranks.insert(each.rank);
+    if (!ranks.empty()) add_value(result.only_in_candidate, key, others.empty() ? RankSet() : ranks);
   }
   add_notes(reference, candidate, result);
   return result;

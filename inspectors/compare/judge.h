@@ -24,17 +24,19 @@ struct Comparison {
   size_t compared = 0;  // pieces
   size_t differing = 0;
   double largest = 0;  // of differences in units of the tolerance, of pieces that are the same
-  std::vector<std::string> says_nothing, not_recorded;  // values that were not compared, by name
+  std::string unit;  // what the tolerance is, in words; empty: there is none, and the sketches' bits are compared
+  // Values that were not compared, by name. Those of the second are not the candidate's, or not of all of its ranks.
+  std::vector<std::string> says_nothing, not_recorded, only_in_candidate;
+  bool is_same = false;  // all that either has recorded in these steps is the same, but for what says nothing
   std::vector<Finding> findings;  // one fault at most; notes; or one that says that all is the same
 };
 
 /// Compares a candidate of any layout with a reference of one process that has values. Throws Error for runs that can't be
-/// compared: other kinds of runs, no step that both have ended, no values.
+/// compared: other kinds of runs, no step that both have ended, no values, several ranks whose samples are not known.
 Comparison judge(const Run& reference, const std::vector<Run>& perturbed, const Run& candidate,
                  const JudgeOptions& options = {});
 
 /// Compares two runs of one layout, piece by piece. Throws Error where they are of different numbers of ranks.
-Comparison judge_same_layout(const Run& reference, const std::vector<Run>& perturbed, const Run& candidate,
-                             const JudgeOptions& options = {});
+Comparison judge_same_layout(const Run& reference, const Run& candidate, const JudgeOptions& options = {});
 
 }  // namespace lockstep::inspect::compare

@@ -59,8 +59,13 @@ std::optional<size_t> sample_dimension(const std::vector<int64_t>& a, int64_t sa
   return std::nullopt;
 }
 
-Whole concatenated(const std::vector<Whole>& parts, size_t dimension) {
+std::optional<Whole> concatenated(const std::vector<Whole>& parts, size_t dimension) {
   Whole whole{.element = parts.front().element, .shape = parts.front().shape};
+  for (const Whole& each : parts) {
+    if (each.element != whole.element || each.shape.size() <= dimension) return std::nullopt;
+    whole.shape[dimension] = each.shape[dimension];
+    if (each.shape != whole.shape) return std::nullopt;
+  }
   whole.shape[dimension] = 0;
   size_t outer = 1;
   for (size_t d = 0; d < dimension; ++d) outer *= static_cast<size_t>(whole.shape[d]);
@@ -82,6 +87,7 @@ std::vector<Reading> readings_of(const Whole& whole, const PiecePlace& piece, bo
   const size_t dims = box.shape.size();
   std::vector<Reading> readings;
   if (whole.shape.size() != dims) return readings;
+  const bool is_empty = count_of(box.size) == 0;  // its other dimensions may be of any size, and have no indices
   const auto add = [&](std::optional<size_t> of_samples) {
     Reading reading;
     std::optional<size_t> divided;
@@ -94,7 +100,7 @@ std::vector<Reading> readings_of(const Whole& whole, const PiecePlace& piece, bo
         reading.indices.push_back(std::move(indices));
         reading.is_by_sample = true;
       } else if (box.shape[d] == whole.shape[d]) {
-        reading.indices.push_back(range(box.offset[d], box.size[d]));
+        reading.indices.push_back(is_empty ? std::vector<int64_t>() : range(box.offset[d], box.size[d]));
       } else if (!piece.is_placed && !divided && box.shape[d] > 0 && whole.shape[d] % box.shape[d] == 0 &&
                  whole.shape[d] > 0) {
         divided = d;
@@ -104,6 +110,10 @@ std::vector<Reading> readings_of(const Whole& whole, const PiecePlace& piece, bo
       }
     }
     if (!divided) {
+      readings.push_back(std::move(reading));
+      return;
+    }
+    if (is_empty) {
       readings.push_back(std::move(reading));
       return;
     }
@@ -119,7 +129,10 @@ std::vector<Reading> readings_of(const Whole& whole, const PiecePlace& piece, bo
       for (int shard = 0; shard < shards; ++shard)
         if (shard != piece.place % shards) add_shard(shard);
   };
-  if (piece.rows && static_cast<int64_t>(piece.rows->size()) == piece.samples)
+  // A value that the reference has of some micro-batches only has not the rows of all samples.
+  const auto is_there = [&](int64_t row) { return row < whole.samples; };
+  if (piece.rows && static_cast<int64_t>(piece.rows->size()) == piece.samples &&
+      std::ranges::all_of(*piece.rows, is_there))
     for (size_t d = 0; d < dims; ++d)
       if (box.offset[d] == 0 && box.size[d] == box.shape[d] &&
           is_of_samples(whole.shape[d], whole.samples, box.shape[d], piece.samples))

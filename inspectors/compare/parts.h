@@ -17,8 +17,9 @@ struct Whole {
   int64_t samples = 0;  // of all micro-batches; 0: the value has nothing to do with samples
 };
 
-/// Puts values of micro-batches one after the other along a dimension.
-Whole concatenated(const std::vector<Whole>& parts, size_t dimension);
+/// Puts values of micro-batches one after the other along a dimension. Returns nothing where their other dimensions or
+/// dtypes differ.
+std::optional<Whole> concatenated(const std::vector<Whole>& parts, size_t dimension);
 
 /// One way in which a piece can be a part of the whole.
 struct Reading {

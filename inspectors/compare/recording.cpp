@@ -229,7 +229,10 @@ Recording read_recording(const std::string& path) {
   bool has_about = false;
   for (uint64_t at = start.size(); at < size && !recording.is_complete;) {
     const Read record = read_record(file.get(), at, size);
-    if (!record.is_whole) break;
+    if (!record.is_whole) {
+      recording.damaged_at = at;
+      break;
+    }
     if (!has_about && record.header.type != kAbout) throw_bad(path, "it does not begin with its description");
     switch (record.header.type) {
       case kAbout:

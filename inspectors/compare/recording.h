@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,6 +67,7 @@ struct Recording {
   std::vector<std::string> notes;  // what the recorder did or could not record, in words
   int64_t steps = 0;  // that were recorded to their end
   bool is_complete = false;  // false: the process ended while it recorded, or the file was cut off
+  std::optional<uint64_t> damaged_at;  // the byte at which the first record begins that is damaged or cut off
 
   /// Reads the values of a piece that has some. Throws Error where the file has become unreadable or they are damaged.
   std::vector<std::byte> values(const Piece& piece) const;

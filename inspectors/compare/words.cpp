@@ -47,10 +47,10 @@ std::string times(double factor) {
   return factor < 1e4 ? fmt::format("{:.3g}", factor) : fmt::format("{:.1e}", factor);
 }
 
-std::string size_words(double error, double tolerance) {
+std::string size_words(double error, double tolerance, const std::string& unit) {
   if (!std::isfinite(error)) return "";
-  if (tolerance > 0)
-    return fmt::format(" (relative difference {:.1e}, {} × what rounding explains)", error, times(error / tolerance));
+  if (tolerance > 0 && !unit.empty())
+    return fmt::format(" (relative difference {:.1e}, {} × {})", error, times(error / tolerance), unit);
   return fmt::format(" (relative difference {:.1e})", error);
 }
 
@@ -67,6 +67,41 @@ Finding note(const std::string& message, Verdict verdict = Verdict::unsupported)
   return finding;
 }
 
+/// Returns the names of parameters as the model has them, in order.
+std::vector<std::string> parameters_of(const Run& run) {
+  std::set<std::string> names;
+  for (const Recording& each : run.ranks)
+    for (const Piece& piece : each.pieces)
+      if (piece.kind == PieceKind::initial) names.insert(each.names[piece.name].name);
+  return {names.begin(), names.end()};
+}
+
+/// Returns what stands before each name of `longer`, where the rest is that of `names`; nothing where they differ more.
+std::string prefix_between(const std::vector<std::string>& names, const std::vector<std::string>& longer) {
+  if (names.empty() || names.size() != longer.size() || longer.front().size() <= names.front().size()) return "";
+  const std::string prefix = longer.front().substr(0, longer.front().size() - names.front().size());
+  const auto is_behind_it = [&](const std::string& a, const std::string& b) { return b == prefix + a; };
+  return prefix.ends_with('.') && std::ranges::equal(names, longer, is_behind_it) ? prefix : "";
+}
+
+void add_note_of_prefix(const Run& reference, const Run& candidate, std::vector<Finding>& findings) {
+  const auto a = parameters_of(reference), b = parameters_of(candidate);
+  const std::string of_candidate = prefix_between(a, b), of_reference = prefix_between(b, a);
+  const std::string& prefix = of_candidate.empty() ? of_reference : of_candidate;
+  if (prefix.empty()) return;
+  findings.push_back(note(fmt::format(
+      "the names of the {} are those of the {} behind \"{}\": in one of them the model is called, in the other a "
+      "module "
+      "that has it",
+      of_candidate.empty() ? "reference" : "candidate", of_candidate.empty() ? "candidate" : "reference", prefix)));
+}
+
+/// Says how the values that were compared are the same.
+std::string same_words(const Comparison& comparison) {
+  if (comparison.unit.empty()) return "their sketches have the same bits";
+  return fmt::format("the largest difference is {:.2g} × {}", comparison.largest, comparison.unit);
+}
+
 }  // namespace
 
 std::string value_words(const PieceKey& key) {
@@ -78,12 +113,18 @@ std::string value_words(const PieceKey& key) {
 
 std::string words_of(const PieceKey& key) { return fmt::format("step {}: {}", key.step, value_words(key)); }
 
-void add_value(std::vector<std::string>& values, const PieceKey& key) {
-  const std::string words = value_words(key);
+std::string steps_words(int64_t steps) { return fmt::format("{} step{}", steps, steps == 1 ? "" : "s"); }
+
+std::string damage_words(const Recording& recording) {
+  return recording.damaged_at ? fmt::format("it is damaged, or cut off, at byte {}", *recording.damaged_at) : "";
+}
+
+void add_value(std::vector<std::string>& values, const PieceKey& key, const RankSet& ranks) {
+  const std::string words = value_words(key) + (ranks.empty() ? "" : " on " + ranks.words());
   if (std::ranges::find(values, words) == values.end()) values.push_back(words);
 }
 
-Finding finding_of(const Wrong& wrong, const Cause& cause) {
+Finding finding_of(const Wrong& wrong, const Cause& cause, const std::string& unit) {
   RankSet ranks;
   double error = 0;
   for (const JudgedValue* each : wrong.differing) {
@@ -96,8 +137,10 @@ Finding finding_of(const Wrong& wrong, const Cause& cause) {
   RankSet all;
   for (const RankSet& each : wrong.layout.groups) all = all | each;
   std::string where;
-  if (all.size() > 1) where = first.is_sum || first.piece->flags & Piece::partial ? ", over " : " on ";
-  if (!where.empty()) where += ranks.words();
+  if (all.size() > 1) {
+    const bool is_sum = first.is_sum || (first.piece->flags & Piece::partial) != 0;
+    where = is_sum ? fmt::format(", over {},", ranks.words()) : " on " + ranks.words();
+  }
   if (wrong.differing.size() == 1 && wrong.layout.micro_batches > 1 && !first.is_sum &&
       (wrong.key.kind == PieceKind::forward || wrong.key.kind == PieceKind::backward))
     where += fmt::format(" in micro-batch {}", first.micro_batch);
@@ -105,17 +148,26 @@ Finding finding_of(const Wrong& wrong, const Cause& cause) {
   if (cause.factor)
     finding.message += fmt::format(": it is {:.4g} × the reference's, and otherwise the same", *cause.factor);
   else
-    finding.message += size_words(error, wrong.tolerance);
+    finding.message += size_words(error, wrong.tolerance, unit);
   if (!cause.words.empty()) finding.message += ": " + cause.words;
   if (cause.is_meant) finding.kind = FindingKind::setting;
   return finding;
 }
 
-Finding finding_of_pair(const PieceKey& key, const Piece& piece, const RankSet& ranks, double error, double tolerance) {
+Finding finding_of_pair(const PieceKey& key, const Piece& piece, const RankSet& ranks, double error, double tolerance,
+                        const std::string& unit) {
   Finding finding = fault_of(key, ranks);
   finding.tensors.push_back(tensor_of(key, piece));
-  finding.message = fmt::format("{} on {} differs{}", words_of(key), ranks.words(), size_words(error, tolerance));
+  finding.message = fmt::format("{} on {} differs{}", words_of(key), ranks.words(), size_words(error, tolerance, unit));
   if (!std::isfinite(error)) finding.message += ": its shape, its dtype, or what of it is NaN or Inf";
+  return finding;
+}
+
+Finding finding_of_missing(const PieceKey& key, const RankSet& ranks) {
+  Finding finding = fault_of(key, ranks);
+  finding.verdict = Verdict::missing;
+  finding.message =
+      fmt::format("{} was not recorded on {}, and the reference has it there", words_of(key), ranks.words());
   return finding;
 }
 
@@ -130,9 +182,10 @@ Finding finding_of_absent(const PieceKey& key, const RankSet& ranks) {
 Finding finding_of_extra(const PieceKey& key, const RankSet& absent, const std::vector<RankPiece>& pieces) {
   RankSet ranks;
   for (const RankPiece& each : pieces) ranks.insert(each.rank);
-  Finding finding = fault_of(key, ranks - absent);
-  finding.message =
-      fmt::format("{} is None in the reference, and {} have one", words_of(key), (ranks - absent).words());
+  const RankSet with = ranks - absent;
+  Finding finding = fault_of(key, with);
+  finding.message = fmt::format("{} is None in the reference, and {} {} one", words_of(key), with.words(),
+                                with.size() == 1 ? "has" : "have");
   return finding;
 }
 
@@ -146,33 +199,46 @@ double error_between(const Piece& a, const Piece& b) {
 
 void add_notes(const Run& reference, const Run& candidate, Comparison& comparison) {
   auto& findings = comparison.findings;
-  const auto steps = fmt::format("{} step{}", comparison.steps, comparison.steps == 1 ? "" : "s");
-  const bool same = findings.empty();
-  if (same && comparison.compared == 0)
+  const bool has_fault = !findings.empty();
+  bool is_damaged = false;
+  for (const Run* run : {&reference, &candidate})
+    for (const Recording& each : run->ranks) is_damaged = is_damaged || each.damaged_at;
+  comparison.is_same = !has_fault && comparison.compared > 0 && comparison.not_recorded.empty() &&
+                       comparison.only_in_candidate.empty() && !is_damaged;
+  const auto steps = steps_words(comparison.steps);
+  if (!has_fault && comparison.compared == 0)
     findings.push_back(note("nothing could be compared"));
-  else if (same)
-    findings.push_back(
-        note(fmt::format("same training{}: {} values of {} compared, the largest difference is {:.2g} × what "
-                         "rounding explains",
-                         comparison.not_recorded.empty() ? "" : ", as far as both runs were recorded",
-                         comparison.compared, steps, comparison.largest),
-             Verdict::ok));
+  else if (!has_fault)
+    findings.push_back(note(
+        fmt::format("{}: {} values of {} compared, {}",
+                    comparison.is_same ? "same training" : "what was recorded by both is the same, and that is not all",
+                    comparison.compared, steps, same_words(comparison)),
+        comparison.is_same ? Verdict::ok : Verdict::unsupported));
   else if (comparison.differing > 1 && findings.front().kind != FindingKind::input)
-    findings.push_back(
-        note(fmt::format("{} of the {} values that were compared in {} differ; those after the first may "
-                         "follow from it",
-                         comparison.differing, comparison.compared, steps)));
+    findings.push_back(note(
+        fmt::format("{} of the {} values that were compared in {} differ; those after the first may follow from it",
+                    comparison.differing, comparison.compared, steps)));
   if (!comparison.not_recorded.empty())
     findings.push_back(
         note("not compared, because the candidate has no recording of it: " + listed(comparison.not_recorded)));
+  if (!comparison.only_in_candidate.empty())
+    findings.push_back(
+        note("not compared, because the reference has no recording of it: " + listed(comparison.only_in_candidate)));
+  add_note_of_prefix(reference, candidate, findings);
   if (!comparison.says_nothing.empty())
     findings.push_back(note("these say nothing, since rounding alone changes them by more than they are: " +
                             listed(comparison.says_nothing)));
+  if (reference.steps() != candidate.steps())
+    findings.push_back(
+        note(fmt::format("{} compared: the reference has {}, and the candidate {}",
+                         steps + (comparison.steps == 1 ? " is" : " are"), reference.steps(), candidate.steps())));
   for (const Run* run : {&reference, &candidate}) {
     std::map<std::string, RankSet> notes;
     for (const Recording& each : run->ranks) {
       for (const std::string& text : each.notes) notes[text].insert(each.about.rank);
-      if (each.steps < each.about.steps)
+      if (each.damaged_at)
+        notes[damage_words(each)].insert(each.about.rank);
+      else if (each.steps < each.about.steps)
         notes[fmt::format("it has ended after {} of {} steps", each.steps, each.about.steps)].insert(each.about.rank);
     }
     for (const auto& [text, ranks] : notes)

@@ -11,12 +11,16 @@ namespace lockstep::inspect::compare {
 std::string value_words(const PieceKey& key);
 /// Returns the same with the step before it.
 std::string words_of(const PieceKey& key);
-/// Adds it, but for steps.
-void add_value(std::vector<std::string>& values, const PieceKey& key);
+/// Adds it, but for steps. `ranks`: those that it is about, unless it is about all.
+void add_value(std::vector<std::string>& values, const PieceKey& key, const RankSet& ranks = {});
 
-Finding finding_of(const Wrong& wrong, const Cause& cause);
+/// `unit`: what the tolerance is (Comparison).
+Finding finding_of(const Wrong& wrong, const Cause& cause, const std::string& unit);
 /// Of two pieces in runs of one layout.
-Finding finding_of_pair(const PieceKey& key, const Piece& piece, const RankSet& ranks, double error, double tolerance);
+Finding finding_of_pair(const PieceKey& key, const Piece& piece, const RankSet& ranks, double error, double tolerance,
+                        const std::string& unit);
+/// Of a piece that these ranks have in the reference only.
+Finding finding_of_missing(const PieceKey& key, const RankSet& ranks);
 /// Of a parameter without a gradient on these ranks.
 Finding finding_of_absent(const PieceKey& key, const RankSet& ranks);
 /// Of a parameter that has no gradient in the reference.
@@ -25,8 +29,13 @@ Finding finding_of_extra(const PieceKey& key, const RankSet& absent, const std::
 /// Returns how far pieces of runs of one layout are apart, relative; infinity where shape, dtype or presence differ.
 double error_between(const Piece& a, const Piece& b);
 
+/// Returns "1 step".
+std::string steps_words(int64_t steps);
+/// Returns where a recording is damaged, in words; nothing: nowhere.
+std::string damage_words(const Recording& recording);
+
 /// Completes the findings: how many values follow the fault, or that nothing differs; what was not compared; and what the
-/// recorders have noted.
+/// recorders have noted. Sets `is_same`.
 void add_notes(const Run& reference, const Run& candidate, Comparison& comparison);
 
 }  // namespace lockstep::inspect::compare

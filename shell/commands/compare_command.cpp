@@ -23,12 +23,13 @@ using nlohmann::json;
 namespace compare = inspect::compare;
 namespace fs = std::filesystem;
 
+constexpr int kSteps = 2, kPerturbedRuns = 4;
+
 struct CompareCommand {
   std::vector<std::string> folders;
   std::string reference, candidate, keep;
-  int steps = 2, runs = 4;
-  double factor = compare::kRoundingFactor;
-  std::optional<double> rtol;
+  std::optional<int> steps, runs;
+  std::optional<double> factor, rtol;
   bool as_json = false;
 };
 
@@ -45,13 +46,27 @@ bool is_folder(const std::string& path) {
   return fs::is_directory(path, error);
 }
 
+constexpr std::string_view kPerturbed = "perturbed-";
+
+std::string perturbed_name(int number) { return fmt::format("{}{}", kPerturbed, number); }
+
+/// Removes the runs that an earlier `--keep` has left there, which are not those of the reference to be recorded.
+void remove_earlier_runs(const std::string& folder) {
+  for (const char* name : {"reference", "candidate"}) remove_recordings(in(folder, name));
+  std::error_code error;
+  std::vector<std::string> perturbed;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().filename().string().starts_with(kPerturbed)) perturbed.push_back(entry->path().string());
+  for (const std::string& each : perturbed) remove_recordings(each);
+}
+
 /// Returns the runs that an earlier `--keep` has left there, or the folder of one run.
 Folders of_reference(const std::string& folder) {
   if (!is_folder(folder)) throw UsageError(folder + ": there is no such folder");
   Folders folders;
   folders.reference = is_folder(in(folder, "reference")) ? in(folder, "reference") : folder;
-  for (int i = 1; is_folder(in(folder, fmt::format("perturbed-{}", i))); ++i)
-    folders.perturbed.push_back(in(folder, fmt::format("perturbed-{}", i)));
+  for (int i = 1; has_recordings(in(folder, perturbed_name(i))); ++i)
+    folders.perturbed.push_back(in(folder, perturbed_name(i)));
   return folders;
 }
 
@@ -70,24 +85,35 @@ compare::Run read(const std::string& folder) {
   }
 }
 
+void check_reference(const std::string& folder) {
+  const size_t ranks = read(folder).ranks.size();
+  if (ranks != 1)
+    throw UsageError(
+        fmt::format("the reference has {} ranks: it is the training of one process, on the whole batch", ranks));
+}
+
 /// Runs what was given as commands. Returns the exit code of an interrupt, or 0.
 int record(const CompareCommand& command, const std::string& keep, Folders& folders) {
+  const int steps = command.steps.value_or(kSteps);
   const auto run = [&](const ComparedRun& each) {
     write_message(each.what);
     return run_recorded(each);
   };
   if (!command.reference.empty()) {
+    remove_earlier_runs(keep);
     folders = {.reference = in(keep, "reference")};
     ComparedRun reference{.what = "the reference",
                           .command = command.reference,
                           .folder = folders.reference,
-                          .steps = command.steps,
+                          .steps = steps,
                           .has_values = true};
     if (const int code = run(reference)) return code;
-    for (int i = 1; i <= command.runs; ++i) {
+    check_reference(folders.reference);
+    const int runs = command.runs.value_or(kPerturbedRuns);
+    for (int i = 1; i <= runs; ++i) {
       ComparedRun perturbed = reference;
-      perturbed.what = fmt::format("the reference, perturbed ({} of {})", i, command.runs);
-      perturbed.folder = in(keep, fmt::format("perturbed-{}", i));
+      perturbed.what = fmt::format("the reference, perturbed ({} of {})", i, runs);
+      perturbed.folder = in(keep, perturbed_name(i));
       perturbed.has_values = false;
       perturbed.noise = i;
       if (const int code = run(perturbed)) return code;
@@ -96,25 +122,24 @@ int record(const CompareCommand& command, const std::string& keep, Folders& fold
   }
   if (command.candidate.empty()) return 0;
   folders.candidate = in(keep, "candidate");
-  return run(
-      {.what = "the candidate", .command = command.candidate, .folder = folders.candidate, .steps = command.steps});
+  return run({.what = "the candidate", .command = command.candidate, .folder = folders.candidate, .steps = steps});
 }
 
 compare::Comparison judge(const CompareCommand& command, const Folders& folders) {
   const compare::Run reference = read(folders.reference), candidate = read(folders.candidate);
   std::vector<compare::Run> perturbed;
   for (const std::string& each : folders.perturbed) perturbed.push_back(read(each));
-  const compare::JudgeOptions options{.factor = command.factor, .rtol = command.rtol};
+  const compare::JudgeOptions options{.factor = command.factor.value_or(compare::kRoundingFactor),
+                                      .rtol = command.rtol};
   const bool has_values = reference.ranks.size() == 1 && reference.ranks.front().about.has_values;
   try {
     if (has_values && perturbed.empty() && !command.rtol && candidate.ranks.size() > 1)
-      throw UsageError(
-          folders.reference +
-          " has no perturbed runs beside it, so what rounding explains is not known: give --rtol, or record it "
-          "with --reference and --keep");
-    if (has_values && (!perturbed.empty() || command.rtol))
+      throw UsageError(folders.reference +
+                       " has no perturbed runs beside it, so what rounding explains is not known: give --rtol, or "
+                       "record it with --reference and --keep");
+    if (!perturbed.empty() || (has_values && command.rtol))
       return compare::judge(reference, perturbed, candidate, options);
-    return compare::judge_same_layout(reference, perturbed, candidate, options);
+    return compare::judge_same_layout(reference, candidate, options);
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
@@ -130,39 +155,59 @@ void check(const CompareCommand& command) {
   if (runs != 2 && !only_records)
     throw UsageError(
         "lockstep compare compares two runs: --reference \"python train.py\" --candidate \"torchrun … train.py\"; a "
-        "folder "
-        "of --keep may stand for either");
+        "folder of --keep may stand for either");
+  if (command.folders.size() == 2 && (command.steps || !command.keep.empty()))
+    throw UsageError(std::string(command.steps ? "--steps" : "--keep") +
+                     " is for runs that are recorded, and both folders have been");
+  if (command.runs && command.reference.empty())
+    throw UsageError("--runs are those of --reference, which is not given");
+  if (command.rtol && !command.reference.empty())
+    throw UsageError("--rtol is for recordings without perturbed runs, and --reference makes some");
   if (command.rtol && (!std::isfinite(*command.rtol) || *command.rtol < 0))
     throw UsageError("--rtol is a number that is not negative");
+}
+
+/// Refuses what has no effect with this reference.
+void check(const CompareCommand& command, const Folders& recorded) {
+  if (command.rtol && !recorded.perturbed.empty())
+    throw UsageError("--rtol is for recordings without perturbed runs, and " + recorded.reference +
+                     " has some beside it, which show what rounding explains");
+  if (command.factor && recorded.perturbed.empty())
+    throw UsageError("--factor is for perturbed runs, and " + recorded.reference + " has none beside it");
 }
 
 int run_compare(const CompareCommand& command) {
   check(command);
   std::optional<TemporaryFolder> temporary;
   std::string keep = command.keep;
-  if (keep.empty() && !(command.reference.empty() && command.candidate.empty())) keep = temporary.emplace().path();
+  if (keep.empty() && !(command.reference.empty() && command.candidate.empty()))
+    keep = temporary.emplace().path();
   Folders folders;
-  if (!command.folders.empty()) folders = of_reference(command.folders.front());
+  if (!command.folders.empty()) {
+    folders = of_reference(command.folders.front());
+    check(command, folders);
+  }
   if (command.folders.size() == 2) folders.candidate = of_candidate(command.folders.back());
   if (const int code = record(command, keep, folders)) return code;
   if (folders.candidate.empty() || folders.reference.empty()) return kExitOk;
   const compare::Comparison result = judge(command, folders);
-  const bool is_same = result.compared > 0 && !has_fault(result.findings);
-  const int code = has_fault(result.findings) ? kExitFailed : is_same ? kExitOk : kExitUsage;
+  const int code = has_fault(result.findings) ? kExitFailed : result.is_same ? kExitOk : kExitUsage;
   if (!command.as_json) {
     print_findings(result.findings);
     return code;
   }
   print_findings_as_json({{"event", "compare"},
-                          {"same", is_same},
+                          {"same", result.is_same},
                           {"steps", result.steps},
                           {"compared", result.compared},
                           {"differing", result.differing},
                           {"largest", result.largest},
-                          {"factor", command.factor},
+                          {"unit", result.unit},
+                          {"factor", command.factor.value_or(compare::kRoundingFactor)},
                           {"perturbed", folders.perturbed.size()},
                           {"says_nothing", result.says_nothing},
-                          {"not_recorded", result.not_recorded}},
+                          {"not_recorded", result.not_recorded},
+                          {"only_in_candidate", result.only_in_candidate}},
                          result.findings, code);
   return code;
 }
@@ -192,8 +237,7 @@ std::function<int()> set_up_compare(CLI::App& app) {
   app.add_flag("--json", command->as_json, "JSON lines: compare, finding, end");
   app.footer(
       "Exit codes: 0 the same training; 1 a difference; 2 bad usage, a run that fails or records nothing, a recording "
-      "that "
-      "can't be read;\n130 interrupted.");
+      "that can't be read\nor has less than the other; 130 interrupted.");
   return [command] { return run_compare(*command); };
 }
 

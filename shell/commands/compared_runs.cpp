@@ -14,6 +14,8 @@
 #include "shell/jobs/job_signals.h"
 #include "shell/jobs/package_environment.h"
 #include "shell/processes/launcher.h"
+#include "shell/text/text.h"
+#include "shell/text/text_output.h"
 
 namespace lockstep::shell {
 namespace {
@@ -23,36 +25,63 @@ using nlohmann::json;
 
 constexpr size_t kShownOutput = 2000;  // of a run that has failed, in bytes
 
-/// Makes the folder of a run, or takes the recordings of an earlier one out of it.
+constexpr const char* kOptions = "options.json";
+constexpr const char* kOutput = "output.log";
+constexpr std::string_view kRecorder = "lockstep compare: ";  // before what a rank's recorder says in its output
+
+/// Makes the folder of a run, without the recordings of an earlier one.
 void prepare(const ComparedRun& run) {
+  remove_recordings(run.folder);
   std::error_code error;
   fs::create_directories(run.folder, error);
   if (error) throw UsageError(run.folder + " can't be made: " + error.message());
-  for (fs::directory_iterator entry(run.folder, error), end; !error && entry != end; entry.increment(error))
-    if (entry->path().extension() == ".rec") fs::remove(entry->path(), error);
-  if (error) throw UsageError(run.folder + " has recordings that can't be removed: " + error.message());
-  protocol::write_at_once((fs::path(run.folder) / "options.json").string(),
+  protocol::write_at_once((fs::path(run.folder) / kOptions).string(),
                           json({{"steps", run.steps}, {"has_values", run.has_values}, {"noise", run.noise}}).dump());
 }
 
-/// Returns the last lines of what a run has written, indented.
+/// Returns the last lines of what a run has written, indented, and before them those of its recorder: what other ranks say
+/// when one ends comes after its reason.
 std::string end_of_output(const std::string& path) {
-  std::string text = protocol::read_file(path).value_or("");
-  if (text.size() > kShownOutput) text = text.substr(text.find('\n', text.size() - kShownOutput) + 1);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  if (text.empty()) return "; it has written nothing";
-  std::string lines = ". The end of its output:\n  ";
-  for (const char each : text) lines += each == '\n' ? std::string("\n  ") : std::string(1, each);
+  const std::string text = protocol::read_file(path).value_or("");
+  if (text.find_first_not_of('\n') == std::string::npos) return "; it has written nothing";
+  const size_t shown_at = text.size() > kShownOutput ? text.find('\n', text.size() - kShownOutput) + 1 : 0;
+  std::string said;
+  for (const std::string_view each : lines_of(std::string_view(text).substr(0, shown_at)))
+    if (each.find(kRecorder) != std::string_view::npos) said += fmt::format("\n  {}", each);
+  std::string lines = said.empty() ? "" : ". Its recorder:" + said;
+  lines += ". The end of its output:";
+  for (const std::string_view each : lines_of(std::string_view(text).substr(shown_at)))
+    lines += fmt::format("\n  {}", each);
   return lines;
 }
 
-bool has_recordings(const std::string& folder) { return fs::exists(fs::path(folder) / "rank-0.rec"); }
-
 }  // namespace
+
+bool has_recordings(const std::string& folder) {
+  std::error_code error;
+  return fs::exists(fs::path(folder) / "rank-0.rec", error);
+}
+
+void remove_recordings(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return;
+  const auto is_ours = [](const fs::path& path) {
+    return path.extension() == ".rec" || path.filename() == kOptions || path.filename() == kOutput;
+  };
+  bool is_empty = true;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (is_ours(entry->path()))
+      fs::remove(entry->path(), error);
+    else
+      is_empty = false;
+  }
+  if (!error && is_empty) fs::remove(folder, error);
+  if (error) throw UsageError(folder + " has recordings that can't be removed: " + error.message());
+}
 
 int run_recorded(const ComparedRun& run) {
   prepare(run);
-  const std::string log = (fs::path(run.folder) / "output.log").string();
+  const std::string log = (fs::path(run.folder) / kOutput).string();
   const Descriptor output(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   const Descriptor input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!output || !input) throw UsageError(log + " can't be written: " + std::strerror(errno));
@@ -75,15 +104,18 @@ int run_recorded(const ComparedRun& run) {
     poll_until(polled);
     while (const auto signal = signals.next()) interrupted = *signal;
   }
-  if (interrupted != 0) return 128 + interrupted;
+  if (interrupted != 0) {
+    write_message(run.what + " was interrupted" + end_of_output(log));
+    return 128 + interrupted;
+  }
   const ProcessEnd end = child.wait();
   if (end.signal != 0 || end.code != 0)
     throw UsageError(fmt::format("{} {}{}", run.what, end.str(), end_of_output(log)));
   if (!has_recordings(run.folder))
     throw UsageError(fmt::format(
         "{} has ended well and recorded nothing: its Python needs torch and lockstep, as for lockstep run; and "
-        "recorded are "
-        "models in training mode that are called with gradients, up to a step of an optimizer of torch.optim{}",
+        "recorded "
+        "are models in training mode that are called with gradients, up to a step of an optimizer of torch.optim{}",
         run.what, end_of_output(log)));
   return 0;
 }

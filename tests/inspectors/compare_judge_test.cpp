@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "compare_runs.h"
-#include "inspectors/compare/judge.h"
+#include "compare_judge.h"
 #include "protocol/error.h"
 
 namespace lockstep::inspect::compare {
@@ -13,34 +12,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-class CompareJudge : public ::testing::Test {
- protected:
-  void SetUp() override {
-    reference_ = made_up_run(folder_.in("reference"), {}, true);
-    for (int i = 1; i <= 4; ++i)
-      perturbed_.push_back(
-          made_up_run(folder_.in("perturbed-" + std::to_string(i)), {.noise = static_cast<double>(i)}));
-  }
-
-  Comparison compared(const MadeUpLayout& layout) {
-    candidate_ = made_up_run(folder_.in("candidate"), layout);
-    return judge(reference_, perturbed_, candidate_);
-  }
-  /// Returns the fault of a candidate.
-  Finding fault_of(const MadeUpLayout& layout) {
-    const Comparison result = compared(layout);
-    EXPECT_FALSE(result.findings.empty());
-    if (result.findings.empty()) return {};
-    EXPECT_EQ(result.findings.front().severity, Severity::fault) << result.findings.front().message;
-    EXPECT_EQ(std::ranges::count(result.findings, Severity::fault, &Finding::severity), 1);
-    return result.findings.front();
-  }
-
-  CompareFolder folder_;
-  compare::Run reference_, candidate_;
-  std::vector<compare::Run> perturbed_;
-};
 
 TEST_F(CompareJudge, TheSameTrainingInEveryLayout) {
   for (const auto& [data_parallel, micro_batches, same_samples] :
@@ -50,6 +21,7 @@ TEST_F(CompareJudge, TheSameTrainingInEveryLayout) {
     ASSERT_EQ(result.findings.size(), 1u) << result.findings.front().message;
     EXPECT_THAT(result.findings.front().message, StartsWith("same training: "));
     EXPECT_EQ(result.findings.front().verdict, Verdict::ok);
+    EXPECT_TRUE(result.is_same);
     EXPECT_LT(result.largest, 1);
     EXPECT_EQ(result.differing, 0u);
     EXPECT_GE(result.compared, 6u);
@@ -224,6 +196,25 @@ TEST_F(CompareJudge, NaNIsADifference) {
   EXPECT_THAT(fault.message, HasSubstr("1 of its elements are NaN or Inf, and 0 of the reference's"));
 }
 
+TEST_F(CompareJudge, NaNInThePlaceOfAZeroIsADifference) {  // the sums of the sketches are equal
+  const auto with = [](float value) {
+    return [value](int, RecordedValue& each) {
+      if (each.kind == PieceKind::gradient) each.values[3] = value;
+    };
+  };
+  reference_ = made_up_run(folder_.in("reference"), {.fault = with(0)}, true);
+  for (int i = 0; i < 4; ++i)
+    perturbed_[static_cast<size_t>(i)] =
+        made_up_run(folder_.in("perturbed-" + std::to_string(i + 1)), {.noise = i + 1., .fault = with(0)});
+  EXPECT_EQ(compared({.data_parallel = 2, .fault = with(0)}).differing, 0u);
+  EXPECT_THAT(fault_of({.data_parallel = 2, .fault = with(NAN)}).message,
+              HasSubstr("1 of its elements are NaN or Inf"));
+  const compare::Run zero = made_up_run(folder_.in("zero"), {.fault = with(0)});
+  const Comparison pair = judge_same_layout(zero, made_up_run(folder_.in("nan"), {.fault = with(NAN)}), {.rtol = 1});
+  EXPECT_EQ(pair.differing, 1u);
+  EXPECT_THAT(pair.findings.front().message, HasSubstr("what of it is NaN or Inf"));
+}
+
 TEST_F(CompareJudge, AMissingGradientIsAFault) {
   const Finding fault = fault_of({.data_parallel = 2, .fault = [](int rank, RecordedValue& value) {
                                     if (rank == 1 && value.kind == PieceKind::gradient) value.flags = Piece::absent;
@@ -232,13 +223,17 @@ TEST_F(CompareJudge, AMissingGradientIsAFault) {
   EXPECT_THAT(fault.message, HasSubstr("is None on rank 1"));
 }
 
-TEST_F(CompareJudge, WhatWasNotRecordedIsSaid) {
-  const Comparison result = compared({.fault = [](int, RecordedValue& value) {
-    if (value.kind == PieceKind::forward || value.kind == PieceKind::backward) value.name = "other";
-  }});
-  ASSERT_EQ(result.findings.size(), 2u);
-  EXPECT_THAT(result.findings[0].message, StartsWith("same training, as far as both runs were recorded: "));
-  EXPECT_THAT(result.findings[1].message, HasSubstr("the output of layer, the gradient of the output of layer"));
+TEST_F(CompareJudge, TheUnitOfADifferenceIsSaid) {
+  const auto other = [](int, RecordedValue& value) {
+    if (value.kind == PieceKind::gradient) value.values[0] += .01f;
+  };
+  const auto of = [&](const Comparison& result) { return result.findings.front().message; };
+  EXPECT_THAT(fault_of({.fault = other}).message, HasSubstr("× what rounding explains)"));
+  const compare::Run one = made_up_run(folder_.in("one"), {}), two = made_up_run(folder_.in("two"), {.fault = other});
+  EXPECT_THAT(of(judge_same_layout(one, two, {.rtol = 1e-6})), HasSubstr("× --rtol)"));
+  EXPECT_THAT(of(judge_same_layout(one, two)), ::testing::Not(HasSubstr("×")));
+  EXPECT_THAT(of(judge_same_layout(one, one)), HasSubstr("their sketches have the same bits"));
+  EXPECT_THAT(of(judge(reference_, {}, two, {.rtol = .1})), HasSubstr("× --rtol"));
 }
 
 TEST_F(CompareJudge, AValueOfRoundingsSizeSaysNothing) {
@@ -263,16 +258,16 @@ TEST_F(CompareJudge, ReferencesThatCanNotBe) {
 TEST_F(CompareJudge, TwoRunsOfOneLayoutAreComparedPieceByPiece) {
   const MadeUpLayout layout{.data_parallel = 2, .micro_batches = 2};
   const compare::Run one = made_up_run(folder_.in("one"), layout), same = made_up_run(folder_.in("same"), layout);
-  EXPECT_EQ(judge_same_layout(one, {}, same).differing, 0u);
+  EXPECT_EQ(judge_same_layout(one, same).differing, 0u);
   MadeUpLayout other = layout;
   other.fault = [](int rank, RecordedValue& value) {
     if (rank == 1 && value.kind == PieceKind::gradient) value.values[0] = std::nextafter(value.values[0], 10.f);
   };
-  const Comparison result = judge_same_layout(one, {}, made_up_run(folder_.in("other"), other));
+  const Comparison result = judge_same_layout(one, made_up_run(folder_.in("other"), other));
   EXPECT_EQ(result.differing, 1u);
   EXPECT_EQ(result.findings.front().ranks, RankSet{1});
-  EXPECT_EQ(judge_same_layout(one, {}, made_up_run(folder_.in("other"), other), {.rtol = 1e-5}).differing, 0u);
-  EXPECT_THROW(judge_same_layout(one, {}, made_up_run(folder_.in("more"), {.data_parallel = 4})), Error);
+  EXPECT_EQ(judge_same_layout(one, made_up_run(folder_.in("other"), other), {.rtol = 1e-5}).differing, 0u);
+  EXPECT_THROW(judge_same_layout(one, made_up_run(folder_.in("more"), {.data_parallel = 4})), Error);
 }
 
 }  // namespace

@@ -135,13 +135,18 @@ TEST(Recording, CutAnywhereIsRefusedOrNotComplete) {
   const CompareFolder folder;
   made_up_run(folder.path, {}, true);
   const std::string path = folder.in("rank-0.rec"), bytes = protocol::read_file(path).value();
+  bool are_damaged = false;
   for (size_t size = 0; size < bytes.size(); size += 7) {
     std::ofstream(path) << bytes.substr(0, size);
     try {
-      EXPECT_FALSE(read_recording(path).is_complete) << size;
+      const Recording recording = read_recording(path);
+      EXPECT_FALSE(recording.is_complete) << size;
+      if (recording.damaged_at) EXPECT_LT(*recording.damaged_at, size);
+      are_damaged = are_damaged || recording.damaged_at;
     } catch (const Error&) {
     }
   }
+  EXPECT_TRUE(are_damaged);
 }
 
 TEST(Recording, ChangedAnywhereIsNoticed) {

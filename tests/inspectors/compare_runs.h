@@ -50,6 +50,7 @@ struct RecordedValue {
   uint8_t flags = 0;
   int32_t lead = 0;
   std::string type;
+  bool is_left_out = false;  // it is not recorded
 };
 
 /// How samples and micro-batches are divided.
@@ -82,6 +83,7 @@ inline Run made_up_run(const std::string& folder, const MadeUpLayout& layout, bo
         for (size_t i = 0; i < noise.size(); ++i) value.values[i] *= 1 + (noise[i] > 0 ? 1.2e-7f : -1.2e-7f);
       }
       if (layout.fault) layout.fault(rank, value);
+      if (value.is_left_out) return;
       if (!names.contains(value.name)) names[value.name] = writer.add_name({value.name, value.type});
       Piece piece{.name = names[value.name],
                   .micro_batch = value.micro_batch,
