@@ -145,14 +145,16 @@ def _report_failures() -> None:
 
 
 def _record(folder: str) -> None:
-    """Never raises: the command says that there is no recording."""
+    """Ends the process where it can't be recorded: its launcher ends the other ranks, and the command shows why."""
     try:
         _find_package()
         from lockstep.compare import _recorder
 
         _recorder.start(folder)
     except Exception as error:
-        print(f"lockstep compare: this process is not recorded: {error}", file=sys.stderr)
+        print(f"lockstep compare: this process can't be recorded: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def start() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections.abc
+import dataclasses
 from typing import Any, Iterator
 
 import torch
@@ -49,16 +51,21 @@ def parameters_of(modules: dict[str, torch.nn.Module]) -> Iterator[tuple[str, to
                 yield f"{name}.{key}" if name else key, parameter
 
 
-def tensors_of(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+def tensors_of(value: Any, name: str = "", inside: frozenset[int] = frozenset()) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors in what a module returns or is given: "attention", "attention[0]", "attention[hidden]"."""
     if isinstance(value, torch.Tensor):
         yield name, value
         return
-    if isinstance(value, dict):
-        pairs: Any = value.items()
+    pairs: Any
+    if isinstance(value, collections.abc.Mapping):
+        pairs = value.items()
     elif isinstance(value, (list, tuple)):
         pairs = enumerate(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
     else:
         return
+    if id(value) in inside:  # of one that refers to it
+        return
     for key, each in pairs:
-        yield from tensors_of(each, f"{name}[{key}]")
+        yield from tensors_of(each, f"{name}[{key}]", inside | {id(value)})

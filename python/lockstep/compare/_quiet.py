@@ -4,6 +4,7 @@ runs that show what rounding explains have theirs from generators that the progr
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any, Callable
 
 import torch
@@ -17,9 +18,10 @@ def turn_dropout_off(note: Callable[[str], None]) -> None:
 
     def without(name: str) -> None:
         original = getattr(functional, name)
+        is_default: bool = inspect.signature(original).parameters["training"].default  # it is not that of all of them
 
         @functools.wraps(original)
-        def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        def dropout(input: torch.Tensor, p: float = 0.5, training: bool = is_default, inplace: bool = False) -> Any:
             if training and p > 0:
                 note("dropout was switched off")
             return original(input, p, False, inplace)

@@ -43,13 +43,12 @@ class Recorder:
         self._pid = os.getpid()  # of the rank: workers of its data loaders are copies of it
         self._is_open = self._is_over = False
         self._step = 0
-        self._micro_batch = -1  # of this step; it begins with each call of the first model
+        self._micro_batch = -1  # of this step, or none yet; it begins with each call of the first model
         self._has_stepped = False
         self._depth = 0  # of calls of modules
         self._models: list[_Model] = []
         self._known: set[int] = set()  # models, by their identities, which are wrappers or modules with a name
         self._name_of_module: dict[int, str] = {}
-        self._name_of_parameter: dict[int, str] = {}
         self._numbers: dict[str, int] = {}  # of names in the file
         self._calls: dict[tuple[int, str, int], int] = {}
         self._unplaced: torch.nn.Module | None = None  # one whose output had no place yet
@@ -65,7 +64,7 @@ class Recorder:
     def note(self, text: str) -> None:
         if text not in self._notes:
             self._notes.add(text)
-            if self._is_open:
+            if self.is_recording():
                 _library.call("note_recorded", text=text)
 
     def _open(self) -> None:
@@ -88,6 +87,9 @@ class Recorder:
         return self._numbers[name]
 
     def _add(self, kind: int, name: str, tensor: torch.Tensor, micro_batch: int, call: int) -> None:
+        if tensor.is_complex():
+            self.note(f"{name} is complex, which is not compared")
+            return
         place = _places.local_and_place(tensor)
         if place is None:
             self.note(f"{name} can't be recorded: {tensor.placements}")  # type: ignore[attr-defined]
@@ -97,8 +99,12 @@ class Recorder:
             local, [kind, self._number(name), self._step, micro_batch, call, where.flags, where.lead], where.shape,
             where.offset)
 
+    def _current(self) -> int:
+        """The micro-batch of what is computed now. Other models may be called before the first one."""
+        return max(self._micro_batch, 0)
+
     def _next_call(self, kind: int, name: str) -> int:
-        key = (kind, name, self._micro_batch)
+        key = (kind, name, self._current())
         self._calls[key] = self._calls.get(key, -1) + 1
         return self._calls[key]
 
@@ -126,8 +132,9 @@ class Recorder:
         if not self._models or module is self._models[0].root:
             self._micro_batch += 1
             inputs = [_places.local_and_place(each) for _, each in _names.tensors_of([args, kwargs])]
-            torch.ops.lockstep.record_samples([each[0] for each in inputs if each is not None], self._step,
-                                              self._micro_batch)
+            samples = [each[0] for each in inputs if each is not None and not each[0].is_complex()]
+            if not torch.ops.lockstep.record_samples(samples, self._step, self._micro_batch):
+                self.note("the model is given no tensor that could be recorded, so samples were not compared")
         return True
 
     def _meet(self, root: torch.nn.Module) -> None:
@@ -155,9 +162,9 @@ class Recorder:
             output = self._with_rounding(output)
         for full_name, tensor in _names.tensors_of(output, name):
             call = self._next_call(_FORWARD, full_name)
-            self._add(_FORWARD, full_name, tensor, self._micro_batch, call)
+            self._add(_FORWARD, full_name, tensor, self._current(), call)
             if tensor.requires_grad:
-                hook = functools.partial(self._hook, full_name, self._micro_batch, call, self._step)
+                hook = functools.partial(self._hook, full_name, self._current(), call, self._step)
                 tensor.register_hook(hook)  # type: ignore[no-untyped-call]
         if isinstance(output, torch.Tensor):
             self._last = weakref.ref(output)
@@ -194,10 +201,9 @@ class Recorder:
 
     def _parameters_of(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.Tensor]]:
         # fully_shard gives a module other parameters when it gathers them.
-        self._name_of_parameter = {id(each): name for model in self._models
-                                   for name, each in _names.parameters_of(model.modules)}
+        names = {id(each): name for model in self._models for name, each in _names.parameters_of(model.modules)}
         parameters = [each for group in optimizer.param_groups for each in group["params"] if each.requires_grad]
-        known = [(self._name_of_parameter.get(id(each), ""), each) for each in parameters]
+        known = [(names.get(id(each), ""), each) for each in parameters]
         if not all(name for name, _ in known):
             self.note("an optimizer has parameters of no model that was called, which are not compared")
         return [each for each in known if each[0]]
@@ -210,7 +216,7 @@ class Recorder:
                 self._add(_GRADIENT, name, parameter.grad, 0, 0)
             else:
                 torch.ops.lockstep.record_piece(torch.empty(0), [_GRADIENT, self._number(name), self._step, 0, 0,
-                                                                 _places.ABSENT, 0], [], [])
+                                                                  _places.ABSENT, 0], [], [])
 
     def record_parameters(self, optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:
         if not self.is_recording():
@@ -241,21 +247,27 @@ class Recorder:
         self.close()
         if _group.is_there() and _group.world_size() > 1:
             torch.distributed.barrier()  # one that ends earlier takes the store and its connections with it
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except Exception:
-                pass  # it is closed
-        os._exit(0)
+        _exit(0)
 
     def give_up(self, problem: BaseException) -> None:
-        """The program goes on; its recording is not complete."""
-        self._is_over = True
-        print(f"lockstep compare: this rank is not recorded any more: {type(problem).__name__}: {problem}", file=sys.stderr)
+        """Ends the process, so that its launcher ends the other ranks, which would wait for this one."""
+        if os.getpid() == self._pid:
+            print(f"lockstep compare: this rank can't be recorded: {type(problem).__name__}: {problem}", file=sys.stderr)
+            _exit(1)
+
+
+def _exit(code: int) -> None:
+    """At once: nothing else of the program runs."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass  # it is closed
+    os._exit(code)
 
 
 def _guarded(recorder: Recorder, function: Any) -> Any:
-    """Errors of the recorder are not those of the program."""
+    """Errors of the recorder are not those of the program, which does not see them."""
 
     @functools.wraps(function)
     def guarded(*args: Any) -> Any:
@@ -301,7 +313,7 @@ def start(folder: str) -> None:
         return backward(tensors, *args, **kwargs)
 
     torch.autograd.backward = recorded_backward
-    _quiet.turn_dropout_off(recorder.note)
+    _quiet.turn_dropout_off(_guarded(recorder, recorder.note))
     close = _guarded(recorder, recorder.close)
     atexit.register(close)
     multiprocessing.util.Finalize(None, close, exitpriority=100)  # children that are forked end without atexit
