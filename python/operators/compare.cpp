@@ -73,7 +73,7 @@ std::pair<at::Tensor, Element> recordable(at::Tensor tensor) {
 
 }  // namespace
 
-json open_recording(const Call& call) {
+json compare_open(const Call& call) {
   const json& given = call.arguments;
   const compare::RecordingAbout about{.rank = given.at("rank"),
                                       .world_size = given.at("world_size"),
@@ -87,27 +87,27 @@ json open_recording(const Call& call) {
   return json::object();
 }
 
-json name_recorded(const Call& call) {
+json compare_name(const Call& call) {
   return with_writer([&](compare::RecordingWriter& writer) {
     return json({{"name", writer.add_name({call.arguments.at("name"), call.arguments.at("type")})}});
   });
 }
 
-json note_recorded(const Call& call) {
+json compare_note(const Call& call) {
   return with_writer([&](compare::RecordingWriter& writer) {
     writer.add_note(call.arguments.at("text").get<std::string>());
     return json::object();
   });
 }
 
-json end_recorded_step(const Call&) {
+json compare_end_step(const Call&) {
   return with_writer([](compare::RecordingWriter& writer) {
     writer.end_step();
     return json::object();
   });
 }
 
-json close_recording(const Call&) {
+json compare_close(const Call&) {
   const json result = with_writer([](compare::RecordingWriter& writer) {
     writer.close();
     return json::object();
@@ -117,8 +117,8 @@ json close_recording(const Call&) {
   return result;
 }
 
-void record_piece(const at::Tensor& tensor, at::IntArrayRef where, at::IntArrayRef shape, at::IntArrayRef offset) {
-  TORCH_CHECK(where.size() == 7 && shape.size() == offset.size(), "record_piece: wrong arguments");
+void compare_piece(const at::Tensor& tensor, at::IntArrayRef where, at::IntArrayRef shape, at::IntArrayRef offset) {
+  TORCH_CHECK(where.size() == 7 && shape.size() == offset.size(), "compare_piece: wrong arguments");
   const c10::NoGradGuard no_grad;
   compare::Piece piece{.step = static_cast<uint32_t>(where[2]),
                        .name = static_cast<uint32_t>(where[1]),
@@ -131,7 +131,7 @@ void record_piece(const at::Tensor& tensor, at::IntArrayRef where, at::IntArrayR
   at::Tensor readable;
   if (!(piece.flags & compare::Piece::absent)) {
     std::tie(readable, piece.element) = recordable(tensor);
-    TORCH_CHECK(static_cast<size_t>(readable.dim()) == shape.size(), "record_piece: the shape has other dimensions");
+    TORCH_CHECK(static_cast<size_t>(readable.dim()) == shape.size(), "compare_piece: the shape has other dimensions");
     piece.box = {shape.vec(), offset.vec(), readable.sizes().vec()};
     piece.summary = compare::sketch_of(piece.element, readable.const_data_ptr(), piece.box);
     if (opened().has_values) values = {static_cast<const char*>(readable.const_data_ptr()), readable.nbytes()};
@@ -141,7 +141,7 @@ void record_piece(const at::Tensor& tensor, at::IntArrayRef where, at::IntArrayR
   opened().writer->add_piece(piece, values);
 }
 
-int64_t record_samples(const std::vector<at::Tensor>& inputs, int64_t step, int64_t micro_batch) {
+int64_t compare_samples(const std::vector<at::Tensor>& inputs, int64_t step, int64_t micro_batch) {
   const c10::NoGradGuard no_grad;
   compare::Samples samples{.step = static_cast<uint32_t>(step), .micro_batch = static_cast<uint32_t>(micro_batch)};
   bool has_first = false;

@@ -10,19 +10,19 @@
 namespace lockstep::python {
 
 /// Opens the recording of this process. One at a time.
-nlohmann::json open_recording(const Call& call);
+nlohmann::json compare_open(const Call& call);
 /// Returns {"name": its number}.
-nlohmann::json name_recorded(const Call& call);
-nlohmann::json note_recorded(const Call& call);
-nlohmann::json end_recorded_step(const Call& call);
-nlohmann::json close_recording(const Call& call);
+nlohmann::json compare_name(const Call& call);
+nlohmann::json compare_note(const Call& call);
+nlohmann::json compare_end_step(const Call& call);
+nlohmann::json compare_close(const Call& call);
 
 /// Records a tensor, which is read once, on the calling thread. `where`: kind, name, step, micro-batch, call, flags, lead
 /// (Piece); `shape` and `offset`: of the whole tensor, and of this part in it. Throws if no recording is open.
-void record_piece(const at::Tensor& tensor, at::IntArrayRef where, at::IntArrayRef shape, at::IntArrayRef offset);
+void compare_piece(const at::Tensor& tensor, at::IntArrayRef where, at::IntArrayRef shape, at::IntArrayRef offset);
 
 /// Records the samples of a batch by their content: rows of the first tensor that has dimensions, and of those that have as
 /// many. Returns how many there are.
-int64_t record_samples(const std::vector<at::Tensor>& inputs, int64_t step, int64_t micro_batch);
+int64_t compare_samples(const std::vector<at::Tensor>& inputs, int64_t step, int64_t micro_batch);
 
 }  // namespace lockstep::python

@@ -373,14 +373,14 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("take_hooks_back", take_hooks_back);
   LOCKSTEP_OPERATOR("take_findings", take);
   LOCKSTEP_OPERATOR("draw", draw_findings);
-  LOCKSTEP_OPERATOR("open_recording", open_recording);
-  LOCKSTEP_OPERATOR("name_recorded", name_recorded);
-  LOCKSTEP_OPERATOR("note_recorded", note_recorded);
-  LOCKSTEP_OPERATOR("end_recorded_step", end_recorded_step);
-  LOCKSTEP_OPERATOR("close_recording", close_recording);
+  LOCKSTEP_OPERATOR("compare_open", compare_open);
+  LOCKSTEP_OPERATOR("compare_name", compare_name);
+  LOCKSTEP_OPERATOR("compare_note", compare_note);
+  LOCKSTEP_OPERATOR("compare_end_step", compare_end_step);
+  LOCKSTEP_OPERATOR("compare_close", compare_close);
   // These are called for every output of a module, hence without JSON.
-  m.def("record_piece(Tensor tensor, int[] place, int[] shape, int[] offset) -> ()", record_piece);
-  m.def("record_samples(Tensor[] inputs, int step, int micro_batch) -> int", record_samples);
+  m.def("compare_piece(Tensor tensor, int[] place, int[] shape, int[] offset) -> ()", compare_piece);
+  m.def("compare_samples(Tensor[] inputs, int step, int micro_batch) -> int", compare_samples);
 }
 
 }  // namespace lockstep::python

@@ -65,25 +65,25 @@ class Recorder:
         if text not in self._notes:
             self._notes.add(text)
             if self.is_recording():
-                _library.call("note_recorded", text=text)
+                _library.call("compare_note", text=text)
 
     def _open(self) -> None:
         rank, world_size = _group.rank(), _group.world_size()
         if not _group.is_there() and "RANK" not in os.environ:
             rank, world_size = 0, 1
-        _library.call("open_recording", path=os.path.join(self._folder, f"rank-{rank}.rec"), rank=rank,
+        _library.call("compare_open", path=os.path.join(self._folder, f"rank-{rank}.rec"), rank=rank,
                       world_size=world_size, torch=str(torch.__version__), steps=int(self._options["steps"]),
                       has_values=bool(self._options["has_values"]), noise=float(self._options["noise"]))
         self._is_open = True
         for each in self._notes:
-            _library.call("note_recorded", text=each)
+            _library.call("compare_note", text=each)
 
     def _number(self, name: str) -> int:
         if name not in self._numbers:
             base = name.partition("[")[0]
             module = next((model.modules[base] for model in self._models if base in model.modules), None)
             kind = "" if module is None else _names.type_of(module)
-            self._numbers[name] = int(_library.call("name_recorded", name=name, type=kind)["name"])
+            self._numbers[name] = int(_library.call("compare_name", name=name, type=kind)["name"])
         return self._numbers[name]
 
     def _add(self, kind: int, name: str, tensor: torch.Tensor, micro_batch: int, call: int) -> None:
@@ -95,7 +95,7 @@ class Recorder:
             self.note(f"{name} can't be recorded: {tensor.placements}")  # type: ignore[attr-defined]
             return
         local, where = place
-        torch.ops.lockstep.record_piece(
+        torch.ops.lockstep.compare_piece(
             local, [kind, self._number(name), self._step, micro_batch, call, where.flags, where.lead], where.shape,
             where.offset)
 
@@ -133,7 +133,7 @@ class Recorder:
             self._micro_batch += 1
             inputs = [_places.local_and_place(each) for _, each in _names.tensors_of([args, kwargs])]
             samples = [each[0] for each in inputs if each is not None and not each[0].is_complex()]
-            if not torch.ops.lockstep.record_samples(samples, self._step, self._micro_batch):
+            if not torch.ops.lockstep.compare_samples(samples, self._step, self._micro_batch):
                 self.note("the model is given no tensor that could be recorded, so samples were not compared")
         return True
 
@@ -215,7 +215,7 @@ class Recorder:
             if parameter.grad is not None:
                 self._add(_GRADIENT, name, parameter.grad, 0, 0)
             else:
-                torch.ops.lockstep.record_piece(torch.empty(0), [_GRADIENT, self._number(name), self._step, 0, 0,
+                torch.ops.lockstep.compare_piece(torch.empty(0), [_GRADIENT, self._number(name), self._step, 0, 0,
                                                                   _places.ABSENT, 0], [], [])
 
     def record_parameters(self, optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:
@@ -228,7 +228,7 @@ class Recorder:
     # ---- the ends ------------------------------------------------------------------------------------------------------
 
     def _end_step(self) -> None:
-        _library.call("end_recorded_step")
+        _library.call("compare_end_step")
         self._step += 1
         self._micro_batch, self._has_stepped, self._last = -1, False, None
         self._calls.clear()
@@ -240,7 +240,7 @@ class Recorder:
         if self._has_stepped:
             self._end_step()
         self._is_over = True
-        _library.call("close_recording")
+        _library.call("compare_close")
 
     def _end_process(self) -> None:
         """Without the rest of the program, which might write files. All ranks come here, or none does."""
