@@ -19,6 +19,7 @@
 #include "shell/commands/clangd_proxy.h"
 #include "shell/commands/command.h"
 #include "shell/commands/doctor.h"
+#include "shell/commands/temporary_folder.h"
 #include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
@@ -179,15 +180,8 @@ int serve(const std::vector<std::string>& command) {
 /// Does `--check=FILE` of a script: clangd checks a copy of what it would see, and names lines of the script.
 int check(std::vector<std::string> command, const std::string& file, const std::string& script) {
   const EditorText text(script, MagicRegistry::instance());
-  std::string folder = (fs::temp_directory_path() / "lockstep-clangd-XXXXXX").string();
-  if (!::mkdtemp(folder.data())) throw StartError(std::string("no temporary folder: ") + std::strerror(errno));
-  const struct Cleaner {
-    std::string path;
-    ~Cleaner() {
-      std::error_code error;
-      fs::remove_all(path, error);
-    }
-  } cleaner{folder};
+  const TemporaryFolder temporary("clangd");
+  const std::string& folder = temporary.path();
   const std::string copy = folder + "/" + fs::path(file).filename().string();
   std::ofstream(copy) << text.text();
   json arguments = json::array({"clang++"});

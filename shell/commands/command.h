@@ -16,8 +16,7 @@ struct Command {
 };
 
 /// Returns what follows `--` on the command line of `lockstep run` or `lockstep replay`: the launcher of a Python job, or
-/// a program, and its arguments. Set
-/// before set_up is called.
+/// a program, and its arguments. Set before set_up is called.
 std::vector<std::string>& launcher_arguments();
 
 /// Returns all commands, by name.

@@ -13,6 +13,7 @@
 #include "shell/commands/command.h"
 #include "shell/commands/compared_runs.h"
 #include "shell/commands/print_findings.h"
+#include "shell/commands/temporary_folder.h"
 #include "shell/events/exit_code.h"
 #include "shell/text/text_output.h"
 
@@ -181,7 +182,7 @@ int run_compare(const CompareCommand& command) {
   std::optional<TemporaryFolder> temporary;
   std::string keep = command.keep;
   if (keep.empty() && !(command.reference.empty() && command.candidate.empty()))
-    keep = temporary.emplace().path();
+    keep = temporary.emplace("compare").path();
   Folders folders;
   if (!command.folders.empty()) {
     folders = of_reference(command.folders.front());

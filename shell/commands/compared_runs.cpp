@@ -120,14 +120,4 @@ int run_recorded(const ComparedRun& run) {
   return 0;
 }
 
-TemporaryFolder::TemporaryFolder() {
-  path_ = (fs::temp_directory_path() / "lockstep-compare-XXXXXX").string();
-  if (!::mkdtemp(path_.data())) throw StartError(std::string("no temporary folder: ") + std::strerror(errno));
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code error;  // what can't be removed stays in the folder for temporary files
-  fs::remove_all(path_, error);
-}
-
 }  // namespace lockstep::shell

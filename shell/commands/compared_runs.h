@@ -24,18 +24,4 @@ void remove_recordings(const std::string& folder);
 /// has recorded nothing.
 int run_recorded(const ComparedRun& run);
 
-/// A folder that is removed with its content at the end of its owner, also if it is not empty.
-class TemporaryFolder {
- public:
-  /// Throws StartError.
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 }  // namespace lockstep::shell

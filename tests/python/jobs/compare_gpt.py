@@ -1,5 +1,5 @@
-"""A small GPT in one of several layouts, for compare_test.py: compare_gpt.py LAYOUT
-[FAULT]. The batch of a step is the same in all of them. It knows nothing of Lockstep."""
+"""A small GPT in one of several layouts, for compare_test.py: compare_gpt.py LAYOUT [FAULT]. The batch of a step is the same in
+all of them. It knows nothing of Lockstep."""
 
 import os
 import sys
@@ -129,8 +129,6 @@ def main():
             weight.grad = DTensor.from_local(weight.grad.to_local(), weight.device_mesh, [Replicate()])
         if FAULT == "no gradient" and RANK == 1:
             plain.head.bias.grad = None
-        if FAULT == "nan" and RANK == 1:
-            plain.head.bias.grad[0] = float("nan")
         optimizer.step()
     if WORLD_SIZE > 1:
         dist.destroy_process_group()
