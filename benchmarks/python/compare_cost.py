@@ -2,7 +2,7 @@
 """What recording costs: a step of a transformer of about 10 million parameters, with and without the recorder of
 `lockstep compare`, three times in turns, so that both meet the same load.
 
-    compare_cost.py LOCKSTEP     with the Python that has torch
+    python benchmarks/python/compare_cost.py LOCKSTEP     with the Python that has torch
 """
 import pathlib
 import shlex
