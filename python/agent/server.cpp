@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +16,7 @@
 #include "protocol/descriptor.h"
 #include "protocol/descriptor_messages.h"
 #include "protocol/error.h"
-#include "protocol/runtime_folder.h"
+#include "protocol/unix_address.h"
 
 namespace lockstep::agent {
 namespace {
@@ -71,15 +70,12 @@ void start_thread(const char* name, Function function) {
 
 Server::Server(const std::string& socket) {
   for (auto& each : descriptors_) each = -1;
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (socket.size() > protocol::kLongestSocketPath)
-    throw Error("the path of the socket is too long: " + socket + "; set XDG_RUNTIME_DIR to a shorter one");
-  std::copy(socket.begin(), socket.end(), address.sun_path);
+  const auto address = unix_address(socket);
+  if (!address) throw Error("the path of the socket is too long: " + socket + "; set XDG_RUNTIME_DIR to a shorter one");
   listener_ = keep(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   wake_ = keep(make_event().release());
   if (listener_ < 0 || wake_ < 0 ||
-      ::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::bind(listener_, reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
       ::chmod(socket.c_str(), 0600) != 0 || ::listen(listener_, static_cast<int>(kMostConnections)) != 0) {
     const std::string why = std::strerror(errno);
     drop(listener_);

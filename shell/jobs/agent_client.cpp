@@ -1,17 +1,15 @@
 #include "shell/jobs/agent_client.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "protocol/descriptor.h"
 #include "protocol/descriptor_messages.h"
 #include "protocol/read_json.h"
-#include "protocol/runtime_folder.h"
+#include "protocol/unix_address.h"
 
 namespace lockstep::shell {
 namespace {
@@ -56,12 +54,10 @@ class Request {
 
  private:
   void connect(const std::string& socket) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    if (socket.size() > protocol::kLongestSocketPath) return fail("the path of its socket is too long: " + socket);
-    std::copy(socket.begin(), socket.end(), address.sun_path);
+    const auto address = unix_address(socket);
+    if (!address) return fail("the path of its socket is too long: " + socket);
     fd_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd_ || ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    if (!fd_ || ::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)
       return fail(std::string("its agent can't be reached: ") + std::strerror(errno));
     if (!is_of_this_user(fd_.get())) return fail("the process at " + socket + " belongs to another user");
   }

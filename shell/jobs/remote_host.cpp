@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
+#include "protocol/unix_address.h"
 #include "protocol/version.h"
 #include "shell/jobs/job_logs.h"
 
@@ -221,10 +221,8 @@ void RemoteHost::carry(const Piece& piece, const std::string& bytes) {
     return;
   }
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::copy_n(hub_.data(), std::min(hub_.size(), sizeof address.sun_path - 1), address.sun_path);
-  if (hub_.empty() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+  const auto hub = unix_address(hub_);
+  if (hub_.empty() || !hub || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*hub), sizeof *hub) != 0)
     write(Piece{.connection = piece.connection}, {""});
   else
     tunnels_.open(piece.connection, std::move(socket));

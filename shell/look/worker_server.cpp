@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
-#include <cstring>
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -14,6 +12,7 @@
 
 #include "protocol/descriptor.h"
 #include "protocol/files.h"
+#include "protocol/unix_address.h"
 
 namespace lockstep::shell {
 namespace {
@@ -87,12 +86,9 @@ std::vector<std::string> recorders_at(const sockaddr* address, socklen_t size, C
 
 std::vector<std::string> ask_worker_server(int64_t pid, const std::string& socket, std::chrono::milliseconds limit) {
   const auto deadline = Clock::now() + limit;
-  sockaddr_un file{.sun_family = AF_UNIX, .sun_path = {}};
   if (!runs_server(pid)) return {};
-  if (!socket.empty() && socket.size() < sizeof file.sun_path) {
-    std::memcpy(file.sun_path, socket.c_str(), socket.size());
-    return recorders_at(reinterpret_cast<const sockaddr*>(&file), sizeof file, deadline);
-  }
+  if (const auto file = unix_address(socket); file && !socket.empty())
+    return recorders_at(reinterpret_cast<const sockaddr*>(&*file), sizeof *file, deadline);
   for (const uint16_t port : ports_of(pid)) {
     sockaddr_in6 address{.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     auto found = recorders_at(reinterpret_cast<const sockaddr*>(&address), sizeof address, deadline);

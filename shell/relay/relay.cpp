@@ -4,7 +4,6 @@
 #include <sys/inotify.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +28,7 @@
 #include "protocol/pipe_channel.h"
 #include "protocol/runtime_folder.h"
 #include "protocol/slurm_signals.h"
+#include "protocol/unix_address.h"
 #include "protocol/version.h"
 #include "shell/hosts/host.h"
 #include "shell/hosts/tunnels.h"
@@ -284,11 +284,9 @@ class Relay {
       problem_ = error.what();
       return;
     }
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    std::ranges::copy(directory_->hub_path(), address.sun_path);
+    const auto address = unix_address(directory_->hub_path());
     listener_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+    if (!address || ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
         ::listen(listener_.get(), SOMAXCONN) != 0) {
       problem_ = fmt::format("{}: {}", directory_->hub_path(), std::strerror(errno));
       return;

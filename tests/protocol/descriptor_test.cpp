@@ -14,11 +14,23 @@
 #include <vector>
 
 #include "protocol/descriptor_messages.h"
+#include "protocol/runtime_folder.h"
+#include "protocol/unix_address.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+
+TEST(UnixAddress, IsThereForPathsThatFit) {
+  const std::string longest(protocol::kLongestSocketPath, 'x');
+  const auto address = unix_address(longest);
+  ASSERT_TRUE(address);
+  EXPECT_EQ(std::string(address->sun_path), longest);
+  EXPECT_FALSE(unix_address(longest + 'x'));
+  EXPECT_EQ(errno, ENAMETOOLONG);
+  EXPECT_FALSE(unix_address(std::string(5000, 'x')));
+}
 
 TEST(Descriptor, IsClosedWithItsOwner) {
   int fd = -1;
