@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <iterator>
+#include <utility>
 
 #include "inspectors/hang/picture_json.h"
 #include "protocol/error.h"
@@ -108,7 +109,14 @@ void RemoteRanks::take(FromRanks& sent, std::vector<std::string> frames) {
   auto frame = std::make_move_iterator(frames.begin());
   for (size_t i = 0; i < std::min(sent.from.size(), sent.frames.size()); ++i) {
     const int count = sent.frames[i];
-    if (count < 1 || count > std::make_move_iterator(frames.end()) - frame || !are_here(sent.from[i])) return;
+    if (count < 1 || count > std::make_move_iterator(frames.end()) - frame || !are_here(sent.from[i])) {
+      if (!std::exchange(has_warned_, true))
+        listener_.warning(
+            fmt::format("host {}: its relay has sent what is no message of its ranks, which is left out: "
+                        "their cells may seem to go on; %dist_reset starts them again",
+                        host_->name()));
+      return;
+    }
     Carried message{
         .ranks = std::move(sent.from[i]), .run_ms = {}, .header = *frame, .frames = {frame + 1, frame + count}};
     for (const int rank : message.ranks)
