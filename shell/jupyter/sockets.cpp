@@ -121,7 +121,7 @@ void Sockets::welcome_listeners() {
   zmq::message_t frame;
   while (shell::receive(iopub_, frame, zmq::recv_flags::dontwait)) {
     const std::string subscription = frame.to_string();
-    if (subscription.empty()) continue;
+    if (subscription.empty() || subscription[0] > '\1') continue;  // a message of a listener, to nobody
     const std::string topic = subscription.substr(1);
     if (subscription[0] != '\1') {  // somebody left
       iopub_.set(zmq::sockopt::unsubscribe, topic);

@@ -1,4 +1,4 @@
-// Who may connect to a kernel's ports.
+// Who may connect to a kernel's ports, and how those who listen to it are greeted.
 #include "shell/jupyter/sockets.h"
 
 #include <grp.h>
@@ -7,6 +7,9 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <chrono>
+#include <zmq.hpp>
 
 namespace lockstep::shell::jupyter {
 namespace {
@@ -45,6 +48,37 @@ TEST(KernelSockets, TakeConnectionsOfTheirUserOnly) {
     EXPECT_EQ(outcome_for(kOtherUser, port), kClosed);
     EXPECT_EQ(outcome_for(::geteuid(), port), kGreeted) << "and the port goes on listening";
   }
+}
+
+/// Publishes a status until the listener gets a message. Returns its frames as one text; empty where none comes.
+std::string next_published(Sockets& sockets, zmq::socket_t& listener) {
+  std::string text;
+  for (const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+       text.empty() && std::chrono::steady_clock::now() < until;) {
+    sockets.publish("status", nlohmann::json::object(), {{"execution_state", "idle"}});
+    zmq::message_t frame;
+    for (bool more = true; more && listener.recv(frame); more = frame.more()) text += frame.to_string() + "\n";
+  }
+  return text;
+}
+
+TEST(KernelSockets, GreetWhoListensFirstAndTakeNoOtherMessages) {
+  ConnectionFile connection;
+  connection.key = "key";
+  Sockets sockets(connection);
+  zmq::context_t context;
+  zmq::socket_t listener(context, zmq::socket_type::xsub);
+  listener.set(zmq::sockopt::rcvtimeo, 100);
+  listener.set(zmq::sockopt::linger, 0);
+  listener.connect("tcp://127.0.0.1:" + std::to_string(connection.iopub_port));
+  listener.send(zmq::str_buffer("\1status"));
+  EXPECT_NE(next_published(sockets, listener).find("iopub_welcome"), std::string::npos);
+  listener.send(zmq::str_buffer("\2status"));  // which leaves what it has subscribed to
+  listener.send(zmq::str_buffer("\1other"));
+  std::string text;
+  while (text.find("iopub_welcome") == std::string::npos)
+    ASSERT_FALSE((text = next_published(sockets, listener)).empty());
+  EXPECT_NE(next_published(sockets, listener).find("execution_state"), std::string::npos);
 }
 
 }  // namespace
