@@ -24,7 +24,7 @@
 #include <zmq.hpp>
 
 #include "protocol/json_fields.h"
-#include "protocol/read_json.h"
+#include "protocol/read_struct.h"
 
 namespace lockstep::shell {
 
@@ -65,12 +65,7 @@ zmq::message_t json_body(const nlohmann::json& json);
 /// What its body says; nothing where that is not JSON of such a struct.
 template <typename Struct>
 std::optional<Struct> body_of(const LinkMessage& message) {
-  const auto json = protocol::read_json(message.body.to_string_view());
-  try {
-    if (json.is_object()) return json.get<Struct>();
-  } catch (const nlohmann::json::exception&) {  // no such struct
-  }
-  return std::nullopt;
+  return protocol::read_struct<Struct>(message.body.to_string_view());
 }
 
 /// Sends it, to `route` where the socket is a ROUTER. False where that connection has ended.
