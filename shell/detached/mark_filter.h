@@ -33,9 +33,11 @@ class MarkFilter {
   /// Returns what is left of the next bytes.
   std::string pass(std::string bytes) {
     if (mark_.empty()) return bytes;
+    const size_t before = kept_.size();
     kept_ += bytes;
     if (const size_t at = kept_.find(mark_); at != std::string::npos) {
-      bytes = kept_.substr(at + mark_.size());
+      bytes = give_up_ || at <= before ? std::string() : kept_.substr(before, at - before);
+      bytes += kept_.substr(at + mark_.size());
       end();
       return bytes;
     }
