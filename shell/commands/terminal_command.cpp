@@ -59,7 +59,7 @@ void show_end_of_journal(const std::string& id) {
   for (const JournalInfo& journal : read_journals())
     if (journal.id == id)
       write_all(STDOUT_FILENO,
-                journal_end(journal.path, id, 0, screen, static_cast<size_t>(std::max(1, screen.height))));
+                journal_end(journal.path, id, 0, 0, screen, static_cast<size_t>(std::max(1, screen.height))));
 }
 
 int resume(const TerminalOptions& options) {

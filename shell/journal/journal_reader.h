@@ -20,6 +20,9 @@ class JournalReader {
   /// damaged).
   std::optional<nlohmann::json> next();
 
+  /// The number of the record that was returned last; 0: none was.
+  uint64_t last() const { return last_; }
+
   /// Lines that are not what was written, but for the last of a file.
   int damaged() const { return damaged_; }
 
@@ -35,7 +38,7 @@ class JournalReader {
 
   Source sources_[2];  // cells, output
   uint64_t first_output_ = 0;  // the number of the first record of output that is there; 0: there is none
-  uint64_t last_ = 0;  // the number of the record that was returned last
+  uint64_t last_ = 0;
   bool is_rotated_ = false;
   int damaged_ = 0;
 };

@@ -52,7 +52,7 @@ std::string KeeperLink::unseen(const NewTerminal& terminal, const Screen& screen
               fmt::format("{} {}, detached since {}", signs(screen).note, session_.id(), clock_text(terminal.since))) +
         "\n";
   if (last > 0)
-    text += journal_end(session_.journal().path(), session_.id(), first, screen, kMostLinesAgain);
+    text += journal_end(session_.journal().path(), session_.id(), first, last, screen, kMostLinesAgain);
   else if (session_.next_cell() > 1)
     text += std::string(signs(screen).note) + " there is no journal: what has come meanwhile is not shown\n";
   return text;

@@ -24,6 +24,19 @@ RankSet ranks_in(const nlohmann::json& record) {
   }
 }
 
+std::string missing_text(const nlohmann::json& record, const Screen& screen) {
+  return paint(screen, Style::dim, signs(screen).dots + (" " + words_of_missing(record))) + "\n";
+}
+
+/// Takes those before the number `first` out of a "missing" record. Returns whether any is left.
+bool cut_missing(nlohmann::json& record, uint64_t first) {
+  const auto number = record.value("n", uint64_t{0}), count = record.value("records", uint64_t{0});
+  const uint64_t before = first > number ? first - number : 0;
+  if (before >= count) return false;
+  record["records"] = count - before;
+  return true;
+}
+
 /// The last lines of a text that may be long.
 class LastLines {
  public:
@@ -62,10 +75,14 @@ std::string words_of_missing(const nlohmann::json& record) {
 bool draw_journal(JournalReader& reader, uint64_t first, Renderer& renderer, const Screen& screen,
                   const std::function<bool()>& over) {
   bool is_closed = false;
-  while (const auto record = over() ? std::nullopt : reader.next()) {
+  while (auto record = over() ? std::nullopt : reader.next()) {
     const std::string event = (*record)["event"];
     is_closed = is_closed || event == "closed";
-    if (record->value("n", uint64_t{0}) < first) {
+    if (event == "missing") {
+      if (!cut_missing(*record, first)) continue;
+      renderer.flush();
+      renderer.show(missing_text(*record, screen));
+    } else if (record->value("n", uint64_t{0}) < first) {
       if (event == "session") renderer.set_ranks(ranks_in(*record));
     } else if (event == "input") {
       renderer.flush();
@@ -74,9 +91,6 @@ bool draw_journal(JournalReader& reader, uint64_t first, Renderer& renderer, con
       if (!text.empty()) text += '\n';
       text = without_controls(text + text_in(*record, "text"));
       renderer.show(prompt_text(number, ranks_in(*record), screen) + text + (text.ends_with('\n') ? "" : "\n"));
-    } else if (event == "missing") {
-      renderer.flush();
-      renderer.show(paint(screen, Style::dim, signs(screen).dots + (" " + words_of_missing(*record))) + "\n");
     } else if (const auto read = read_event(*record)) {
       renderer.take(*read);
     }
@@ -85,13 +99,15 @@ bool draw_journal(JournalReader& reader, uint64_t first, Renderer& renderer, con
   return is_closed;
 }
 
-std::string journal_end(const std::string& path, const std::string& id, uint64_t first, const Screen& screen,
-                        size_t most_lines) {
+std::string journal_end(const std::string& path, const std::string& id, uint64_t first, uint64_t last,
+                        const Screen& screen, size_t most_lines) {
   LastLines lines(most_lines);
   Renderer renderer(screen, [&](std::string_view text) { lines.add(text); });
   renderer.set_live(false);
   JournalReader reader(path);
   draw_journal(reader, first, renderer, screen, [] { return false; });
+  if (reader.last() < last)
+    lines.add(missing_text({{"records", last - std::max(reader.last(), first - 1)}, {"reason", "lost"}}, screen));
   std::string text;
   if (lines.left_out() > 0)
     text = paint(screen, Style::dim,

@@ -19,8 +19,8 @@ bool draw_journal(JournalReader& reader, uint64_t first, Renderer& renderer, con
                   const std::function<bool()>& over);
 
 /// Returns the same as text for `screen`: its last `most_lines` lines, after a line that says how many came before them.
-/// `path` is the folder of the journal of the session `id`.
-std::string journal_end(const std::string& path, const std::string& id, uint64_t first, const Screen& screen,
-                        size_t most_lines);
+/// `path` is the folder of the journal of the session `id`, which has the number `last` at least.
+std::string journal_end(const std::string& path, const std::string& id, uint64_t first, uint64_t last,
+                        const Screen& screen, size_t most_lines);
 
 }  // namespace lockstep::shell
