@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "protocol/error.h"
+#include "protocol/version.h"
 #include "shell/commands/command.h"
 #include "shell/commands/session_flags.h"
 #include "shell/detached/attached_terminal.h"
@@ -28,13 +29,20 @@ struct TerminalOptions {
   SessionOptions session;
   std::string time;  // of --detachable, as CLI11 keeps it
   std::optional<std::chrono::seconds> detachable;
-  std::string resume;  // the id of a session
+  std::optional<std::string> resume;  // the id of a session
   bool watches = false, takes_over = false;
 };
 
 void check_terminal(const std::string& option) {
   if (::isatty(STDIN_FILENO) != 1 || ::isatty(STDOUT_FILENO) != 1)
     throw UsageError(option + " needs a terminal as standard input and output");
+}
+
+/// Refuses options that would have no effect on a session that is there.
+void check_alone(const CLI::App& app) {
+  for (const CLI::Option* each : app.parse_order())
+    if (const std::string name = each->get_name(); name != "--resume" && name != "--watch" && name != "--take-over")
+      throw UsageError(name + " can't be used with --resume: the session is there already, as it was started");
 }
 
 /// Explains that no session of that id can be resumed: it may have ended.
@@ -63,11 +71,14 @@ void show_end_of_journal(const std::string& id) {
 }
 
 int resume(const TerminalOptions& options) {
+  if (options.resume->empty()) throw UsageError("--resume takes the id of a session, its beginning, or last");
   check_terminal("--resume");
-  const std::optional<DetachableSession> session = find_detachable(options.resume);
-  if (!session) throw_not_there(options.resume);
+  const std::optional<DetachableSession> session = find_detachable(*options.resume);
+  if (!session) throw_not_there(*options.resume);
+  if (session->state.problem.empty() && session->state.protocol != kProtocolVersion)
+    throw UsageError(words_of_other_version(session->state.id));
   Descriptor keeper = connect_to_keeper(session->path);
-  TerminalHello hello = describe_terminal(options.watches ? "watch" : "type");
+  TerminalHello hello = describe_terminal(options.watches ? Asks::watch : Asks::type);
   hello.takes_over = options.takes_over;
   send_json(keeper.get(), Mail::hello, hello);
   answer_of(keeper.get());
@@ -76,12 +87,12 @@ int resume(const TerminalOptions& options) {
 }
 
 int run(TerminalOptions& options) {
-  if (!options.resume.empty()) return resume(options);
+  if (options.resume) return resume(options);
   const bool starts = asks_for_ranks(options.session);
   choose_hosts(options.session);
   if (!options.detachable) return run_terminal(options.session, starts);
   check_terminal("--detachable");
-  DetachableStart start = start_detachable(*options.detachable, describe_terminal("type"));
+  DetachableStart start = start_detachable(*options.detachable, describe_terminal(Asks::type));
   if (start.is_over) return 0;
   if (start.keeper) return run_terminal(options.session, starts, std::move(start.keeper));
   answer_of(start.terminal.get());
@@ -109,7 +120,10 @@ std::function<int()> set_up_terminal(CLI::App& app) {
   app.add_flag("--take-over", options->takes_over, "With --resume: from the terminal that is attached")
       ->needs(resume)
       ->excludes(watch);
-  return [options] { return run(*options); };
+  return [options, &app] {
+    if (options->resume) check_alone(app);
+    return run(*options);
+  };
 }
 
 const RegisterCommand kTerminal({.name = "", .summary = "interactive terminal", .set_up = set_up_terminal});

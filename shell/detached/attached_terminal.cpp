@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "protocol/error.h"
+#include "protocol/read_struct.h"
 #include "shell/processes/signal_scope.h"
 #include "shell/text/text.h"
 
@@ -53,14 +54,18 @@ class AttachedTerminal {
   int run() {
     while (!exit_code_) {
       // What comes is not taken as long as the terminal has no room: the keeper then sees that it is slow.
-      pollfd polled[] = {{STDIN_FILENO, POLLIN, 0},
-                         {unshown_.empty() && !is_left_ ? keeper_.get() : -1, POLLIN, 0},
+      // Nor are keys, as long as the session takes none: its keeper has 64 KB that it has not read.
+      const bool takes_mail = unshown_.empty() && !is_left_, has_keys = !unsent_.empty() || is_resized_ || is_redrawn_;
+      const int events = (takes_mail ? POLLIN : 0) | (has_keys ? POLLOUT : 0);
+      pollfd polled[] = {{unsent_.empty() ? STDIN_FILENO : -1, POLLIN, 0},
+                         {events != 0 ? keeper_.get() : -1, static_cast<short>(events), 0},
                          {unshown_.empty() ? -1 : output(), POLLOUT, 0},
                          {signals_.get(), POLLIN, 0}};
       poll_until(polled);
       if (polled[3].revents != 0) take_signals();
       if (polled[0].revents != 0) take_keys();
-      if (polled[1].revents != 0) take_mail();
+      if (takes_mail && polled[1].revents != 0) take_mail();
+      send();
       show();
       if (is_left_ && unshown_.empty()) exit_code_ = exit_code_.value_or(last_.exit_code);
     }
@@ -92,7 +97,7 @@ class AttachedTerminal {
     signalfd_siginfo signal = {};
     while (read_all(signals_.get(), &signal, sizeof signal) == static_cast<ssize_t>(sizeof signal)) {
       if (signal.ssi_signo == SIGWINCH)
-        send_json(keeper_.get(), Mail::size, size_of_terminal());
+        is_resized_ = true;
       else
         exit_code_ = 128 + static_cast<int>(signal.ssi_signo);
     }
@@ -111,21 +116,23 @@ class AttachedTerminal {
       return;
     }
     const size_t stop = keys.find(kStop);
-    send_keys(std::string_view(keys).substr(0, stop));
+    unsent_ += keys.substr(0, stop);
     if (stop == std::string::npos) return;
+    send();
     stop_here();
-    send_keys(std::string_view(keys).substr(stop + 1));
+    unsent_ += keys.substr(stop + 1);
   }
 
-  /// Waits for room: a session that takes no keys has been given 64 KB that it has not read.
-  void send_keys(std::string_view keys) {
-    if (keys.empty()) return;
-    while (!send_mail(keeper_.get(), Mail::keys, keys)) {
-      if (errno != EAGAIN) return;  // take_mail() sees the end
-      pollfd polled[] = {{keeper_.get(), POLLOUT, 0}, {signals_.get(), POLLIN, 0}};
-      poll_until(polled);
-      if (polled[1].revents != 0) return take_signals();
-    }
+  /// Sends what the keeper is to know, as much as there is room for.
+  void send() {
+    bool is_sent = true;
+    while (is_sent && !unsent_.empty())
+      if ((is_sent = send_mail(keeper_.get(), Mail::keys, unsent_))) unsent_.erase(0, kMostMail);
+    if (is_sent && is_resized_) is_resized_ = !(is_sent = send_json(keeper_.get(), Mail::size, size_of_terminal()));
+    if (is_sent && is_redrawn_) is_redrawn_ = !(is_sent = send_mail(keeper_.get(), Mail::redraw));
+    if (is_sent || errno == EAGAIN) return;
+    unsent_.clear();  // the keeper is gone, which take_mail() sees
+    is_resized_ = is_redrawn_ = false;
   }
 
   /// Ctrl-Z: what it stops is this process, and not the session.
@@ -133,8 +140,7 @@ class AttachedTerminal {
     give_back();
     ::kill(0, SIGTSTP);
     make_raw();
-    send_json(keeper_.get(), Mail::size, size_of_terminal());
-    send_mail(keeper_.get(), Mail::redraw);
+    is_resized_ = is_redrawn_ = true;
   }
 
   void take_mail() {
@@ -148,7 +154,7 @@ class AttachedTerminal {
       unshown_ = std::move(mail.body);
       ends_line_ = unshown_.ends_with('\n');
     } else if (mail.kind == Mail::leave) {
-      last_ = read_json<LeaveTerminal>(mail.body).value_or(LeaveTerminal{.text = {}, .exit_code = 1});
+      last_ = protocol::read_struct<LeaveTerminal>(mail.body).value_or(LeaveTerminal{.text = {}, .exit_code = 1});
       is_left_ = true;
     }
   }
@@ -170,7 +176,8 @@ class AttachedTerminal {
   Descriptor output_, signals_;
   termios settings_ = {};
   bool is_raw_ = false;
-  std::string unshown_;
+  std::string unshown_, unsent_;  // output, and keys
+  bool is_resized_ = false, is_redrawn_ = false;  // which the keeper does not know yet
   bool ends_line_ = true;
   bool is_left_ = false;
   LeaveTerminal last_;
@@ -179,22 +186,26 @@ class AttachedTerminal {
 
 }  // namespace
 
-TerminalHello describe_terminal(const std::string& asks) {
+TerminalHello describe_terminal(Asks asks) {
   const char* name = ::ttyname(STDIN_FILENO);
   std::string words = name ? name : "a terminal";
   const std::string from = variable_or("SSH_CONNECTION", "");
   if (!from.empty()) words += " from " + without_controls(from.substr(0, from.find(' ')));
-  return {.asks = asks, .name = words, .type = variable_or("TERM", "dumb"), .size = size_of_terminal()};
+  return {.protocol = kProtocolVersion,
+          .asks = asks,
+          .name = words,
+          .type = variable_or("TERM", "dumb"),
+          .size = size_of_terminal()};
 }
 
 KeeperAnswer answer_of(int keeper) {
   Received answer;
   if (is_ready(keeper, POLLIN, kAnswerTime)) answer = receive_mail(keeper);
   if (answer.found == Reading::bytes && answer.kind == Mail::leave)
-    throw StartError(read_json<LeaveTerminal>(answer.body).value_or(LeaveTerminal()).text);
+    throw StartError(protocol::read_struct<LeaveTerminal>(answer.body).value_or(LeaveTerminal()).text);
   if (answer.found != Reading::bytes || answer.kind != Mail::answer)
     throw UsageError("the keeper of the session does not answer: has it been stopped?");
-  const KeeperAnswer given = read_json<KeeperAnswer>(answer.body).value_or(KeeperAnswer());
+  const KeeperAnswer given = protocol::read_struct<KeeperAnswer>(answer.body).value_or(KeeperAnswer());
   if (!given.is_accepted) throw UsageError(given.problem.empty() ? "the session takes no terminal" : given.problem);
   return given;
 }

@@ -8,8 +8,8 @@
 
 namespace lockstep::shell {
 
-/// Describes the terminal of this process. `asks` as in TerminalHello.
-TerminalHello describe_terminal(const std::string& asks);
+/// Describes the terminal of this process.
+TerminalHello describe_terminal(Asks asks);
 
 /// Waits for the answer to a TerminalHello. Throws UsageError where the terminal is not taken, with the keeper's reason.
 KeeperAnswer answer_of(int keeper);

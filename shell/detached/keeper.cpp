@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -13,10 +12,13 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <functional>
 #include <list>
 #include <memory>
 #include <vector>
 
+#include "protocol/read_struct.h"
+#include "shell/detached/keeper_client.h"
 #include "shell/detached/mark_filter.h"
 #include "shell/detached/messages.h"
 #include "shell/detached/session_socket.h"
@@ -27,26 +29,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kHelloLimit{5};  // a connection that says nothing is closed
-constexpr std::chrono::seconds kStalled{5};  // a terminal that takes nothing is shown the rest later
 constexpr std::chrono::seconds kMarkLimit{2};  // a session that is in an editor does not answer
-constexpr std::chrono::seconds kLastLimit{2};  // for the last words of a session to a slow terminal
 constexpr std::chrono::seconds kEndLimit{60};  // for a session that was asked to end
-constexpr size_t kMostClients = 16;
+constexpr auto kMostStrangers = 16, kMostWatchers = 64;
 constexpr size_t kMostKeys = 64 << 10;  // that wait for the session
-constexpr int kSendBuffer = 32 << 10;  // what Ctrl-C can't take back on a slow terminal
-
-struct Client {
-  Descriptor socket;
-  TerminalHello hello;  // `asks` is empty until it has come
-  Clock::time_point since = Clock::now();
-  std::string unsent;  // output that it has no room for
-  bool is_behind = false;  // and has not had for long, or only looks on: it gets none until it has
-  bool is_gone = false;
-
-  bool types() const { return hello.asks == "type"; }
-  bool watches() const { return hello.asks == "watch"; }
-};
+constexpr size_t kMostLastBytes = 1 << 20;  // that a session has written before its end
 
 class Keeper {
  public:
@@ -59,9 +46,9 @@ class Keeper {
     ::sigaddset(&set, SIGINT);
     ::sigprocmask(SIG_BLOCK, &set, nullptr);
     signals_ = Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-    set_nonblocking(first.get());
-    add(std::move(first));
+    clients_.emplace_back(std::move(first));
     since_ = std::time(nullptr);
+    deadline_ = Clock::now() + time_;  // until somebody is attached
   }
 
   void run() {
@@ -71,11 +58,11 @@ class Keeper {
       take_session();
       take_master();
       if (socket_)
-        while (Descriptor socket = socket_->accept()) add(std::move(socket));
-      for (Client& each : clients_) take(each);
+        while (Descriptor socket = socket_->accept()) clients_.emplace_back(std::move(socket));
+      for (KeeperClient& each : clients_) take(each);
       give_up_mark();
       write_keys();
-      for (Client& each : clients_) flush(each);
+      for (KeeperClient& each : clients_) flush(each);
       drop_the_gone();
       if (deadline_ && Clock::now() >= *deadline_) end_session();
     }
@@ -91,27 +78,29 @@ class Keeper {
         {signals_.get(), POLLIN, 0},
         {session_.get(), POLLIN, 0},
         {master_is_open_ ? master_.get() : -1, master_events(), 0},
-        {socket_ && clients_.size() < kMostClients ? socket_->listener.get() : -1, POLLIN, 0}};
+        {socket_ && std::ranges::count_if(clients_, &KeeperClient::is_stranger) < kMostStrangers
+             ? socket_->listener.get()
+             : -1,
+         POLLIN, 0}};
     std::optional<Clock::time_point> until = deadline_;
     const auto by = [&](Clock::time_point time) { until = until ? std::min(*until, time) : time; };
-    for (const Client& each : clients_) {
-      const bool takes_keys = !each.types() || keys_.size() < kMostKeys;
-      const bool waits = !each.unsent.empty() || each.is_behind;
-      polled.push_back({each.socket.get(), static_cast<short>((takes_keys ? POLLIN : 0) | (waits ? POLLOUT : 0)), 0});
-      if (each.hello.asks.empty()) by(each.since + kHelloLimit);
-      if (!each.unsent.empty()) by(each.since + kStalled);
+    for (const KeeperClient& each : clients_) {
+      const int events =
+          (!each.types() || keys_.size() < kMostKeys ? POLLIN : 0) | (each.waits_for_room() ? POLLOUT : 0);
+      polled.push_back({each.socket(), static_cast<short>(events), 0});
+      if (const auto limit = each.limit()) by(*limit);
     }
     if (const auto when = filter_.when_to_give_up()) by(*when);
     poll_until(polled, until);
     size_t at = polled.size() - clients_.size();
-    for (Client& each : clients_) {  // one that is not read from has to be seen to end, too
+    for (KeeperClient& each : clients_) {  // one that is not read from has to be seen to end, too
       const pollfd& found = polled[at++];
-      if ((found.events & POLLIN) == 0 && (found.revents & (POLLHUP | POLLERR)) != 0) each.is_gone = true;
+      if ((found.events & POLLIN) == 0 && (found.revents & (POLLHUP | POLLERR)) != 0) each.close();
     }
   }
 
   short master_events() const {
-    const bool is_held = std::ranges::any_of(clients_, [](const Client& each) { return !each.unsent.empty(); });
+    const bool is_held = std::ranges::any_of(clients_, &KeeperClient::holds_up);
     return static_cast<short>((is_held ? 0 : POLLIN) | (keys_.empty() ? 0 : POLLOUT));
   }
 
@@ -138,10 +127,12 @@ class Keeper {
       if (mail.found == Reading::end || mail.found == Reading::failed) session_.reset();
       if (mail.found != Reading::bytes) return;
       if (mail.kind == Mail::opened && !socket_) {
-        id_ = read_json<OpenedSession>(mail.body).value_or(OpenedSession()).id;
+        id_ = protocol::read_struct<OpenedSession>(mail.body).value_or(OpenedSession()).id;
         open_socket();
+      } else if (mail.kind == Mail::detach && !alone_.empty()) {
+        send_mail(session_.get(), Mail::alone, alone_);
       } else if (mail.kind == Mail::detach && typing_) {
-        if (const auto order = read_json<DetachTerminal>(mail.body); order && order->seconds)
+        if (const auto order = protocol::read_struct<DetachTerminal>(mail.body); order && order->seconds)
           time_ = std::chrono::seconds(*order->seconds);
         let_go(*typing_, fmt::format("the session {} goes on without a terminal until {}; lockstep --resume {}", id_,
                                      clock_text(std::time(nullptr) + time_.count()), id_));
@@ -154,7 +145,8 @@ class Keeper {
     try {
       socket_ = std::make_unique<SessionSocket>(id_);
     } catch (const std::exception& error) {
-      send_mail(session_.get(), Mail::watched, error.what());
+      alone_ = error.what();
+      send_mail(session_.get(), Mail::alone, alone_);
       time_ = std::chrono::seconds(0);
     }
   }
@@ -171,9 +163,7 @@ class Keeper {
   /// What was drawn before a terminal came is not for it. Its session draws that anew, after a mark.
   void pass_on(std::string bytes) {
     bytes = filter_.pass(std::move(bytes));
-    if (bytes.empty()) return;
-    for (Client& each : clients_)
-      if ((each.types() || each.watches()) && !each.is_behind) send_output(each, bytes);
+    for (KeeperClient& each : clients_) each.show(bytes);
   }
 
   /// A session that does not answer has given its terminal to an editor or a pager, which draws itself again.
@@ -186,108 +176,81 @@ class Keeper {
 
   // ---- To and from terminals ----------------------------------------------------------------------------------------
 
-  void add(Descriptor socket) {
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
-    clients_.push_back({.socket = std::move(socket), .hello = {}, .unsent = {}});
+  /// One that takes nothing for long must not hold the session up.
+  void flush(KeeperClient& client) {
+    const KeeperClient::Change change = client.flush();
+    if (change == KeeperClient::Change::falls_behind) send_mail(session_.get(), Mail::lost);
+    if (change != KeeperClient::Change::takes_again) return;
+    if (client.types())
+      join(0);
+    else
+      client.show("\r\n...\r\n");
   }
 
-  void send_output(Client& client, const std::string& bytes) {
-    if (send_mail(client.socket.get(), Mail::output, bytes)) return;
-    if (errno != EAGAIN) {
-      client.is_gone = true;
-      return;
-    }
-    if (client.watches()) {  // it holds nobody up
-      client.is_behind = true;
-      return;
-    }
-    client.since = Clock::now();
-    client.unsent = bytes;
-  }
-
-  /// Sends what there was no room for. One that takes nothing for long must not hold the session up.
-  void flush(Client& client) {
-    if (client.is_gone) return;
-    if (client.is_behind) {
-      if (!is_ready(client.socket.get(), POLLOUT)) return;
-      client.is_behind = false;
-      if (client.types()) join(0);
-      if (client.watches()) send_output(client, "\r\n...\r\n");
-      return;
-    }
-    if (client.unsent.empty()) return;
-    if (send_mail(client.socket.get(), Mail::output, client.unsent)) {
-      client.unsent.clear();
-    } else if (Clock::now() >= client.since + kStalled) {
-      client.unsent.clear();
-      client.is_behind = true;
-      send_mail(session_.get(), Mail::lost);
-    }
-  }
-
-  void take(Client& client) {
-    while (!client.is_gone && (!client.types() || keys_.size() < kMostKeys)) {
-      const Received mail = receive_mail(client.socket.get());
+  void take(KeeperClient& client) {
+    while (!client.is_gone() && (!client.types() || keys_.size() < kMostKeys)) {
+      const Received mail = receive_mail(client.socket());
       if (mail.found == Reading::empty) break;
       if (mail.found != Reading::bytes) {
-        client.is_gone = true;
-      } else if (mail.kind == Mail::hello && client.hello.asks.empty()) {
-        greet(client, read_json<TerminalHello>(mail.body).value_or(
-                          TerminalHello{.asks = "nothing", .name = {}, .type = {}, .size = {}}));
+        client.close();
+      } else if (client.is_stranger() && mail.kind == Mail::hello) {
+        greet(client, protocol::read_struct<TerminalHello>(mail.body).value_or(TerminalHello()));
       } else if (client.types() && mail.kind == Mail::keys) {
         keys_ += mail.body;
         write_keys();
       } else if (client.types() && mail.kind == Mail::size) {
-        set_size(read_json<TerminalSize>(mail.body).value_or(TerminalSize()));
+        set_size(protocol::read_struct<TerminalSize>(mail.body).value_or(TerminalSize()));
       } else if (client.types() && mail.kind == Mail::redraw) {
         join(0);
       }
     }
-    if (client.hello.asks.empty() && Clock::now() >= client.since + kHelloLimit) client.is_gone = true;
   }
 
-  void greet(Client& client, TerminalHello hello) {
-    client.hello = std::move(hello);
+  /// Returns why the terminal can't be taken; empty: it can.
+  std::string problem_of(const TerminalHello& hello) const {
+    if (hello.asks == Asks::state) return "";
+    if (is_ending_) return "the session " + id_ + " ends: nobody has come back in time";
+    if (hello.protocol != kProtocolVersion) return words_of_other_version(id_);
+    if (hello.asks == Asks::watch && std::ranges::count_if(clients_, &KeeperClient::watches) >= kMostWatchers)
+      return fmt::format("{} terminals look at the session {} already", kMostWatchers, id_);
+    if (hello.asks != Asks::type) return "";
+    if (typing_ && !hello.takes_over)
+      return fmt::format("the session {} is attached: {}, since {}. --watch looks on, --take-over takes it from there",
+                         id_, typing_->hello().name, clock_text(since_));
+    if (was_attached_ && can_edit_ && hello.type == "dumb")
+      return "the session " + id_ + " draws by moving the cursor, and TERM=dumb says that this terminal can't";
+    return "";
+  }
+
+  void greet(KeeperClient& client, TerminalHello hello) {
     KeeperAnswer answer = state();
-    if (is_ending_)
-      answer.problem = "the session " + id_ + " ends: nobody has come back in time";
-    else if (client.types() && typing_ && !client.hello.takes_over)
-      answer.problem =
-          fmt::format("the session {} is attached: {}, since {}. --watch looks on, --take-over takes it from there",
-                      id_, typing_->hello.name, clock_text(since_));
-    else if (client.types() && was_attached_ && can_edit_ && client.hello.type == "dumb")
-      answer.problem =
-          "the session " + id_ + " draws by moving the cursor, and TERM=dumb says that this terminal can't";
-    answer.is_accepted = answer.problem.empty() && (client.types() || client.watches());
-    const bool types = client.types();
-    client.is_gone = !send_json(client.socket.get(), Mail::answer, answer) || !answer.is_accepted;
-    if (client.is_gone) {
-      client.hello.asks = "nothing";
+    answer.problem = problem_of(hello);
+    answer.is_accepted = answer.problem.empty() && (hello.asks == Asks::type || hello.asks == Asks::watch);
+    if (!send_json(client.socket(), Mail::answer, answer) || !answer.is_accepted) return client.close();
+    client.accept(std::move(hello));
+    if (client.watches()) {
+      send_mail(session_.get(), Mail::watched, client.hello().name + " watches");
       return;
     }
-    if (!types) {
-      send_mail(session_.get(), Mail::watched, client.hello.name + " watches");
-      return;
-    }
+    const int64_t lost_since = was_attached_ && !typing_ ? since_ : 0;
     if (typing_)
       let_go(*typing_, fmt::format("{} has taken the session {} over; lockstep --resume {} --take-over takes it back",
-                                   client.hello.name, id_, id_));
-    const int64_t lost_since = was_attached_ ? since_ : 0;
+                                   client.hello().name, id_, id_));
     typing_ = &client;
     since_ = std::time(nullptr);
     deadline_.reset();
-    set_size(client.hello.size);
+    set_size(client.hello().size);
     if (was_attached_) join(lost_since);
-    can_edit_ = was_attached_ ? can_edit_ : client.hello.type != "dumb";
+    can_edit_ = was_attached_ ? can_edit_ : client.hello().type != "dumb";
     was_attached_ = true;
   }
 
   /// Has the session draw for the terminal what it needs to know, and nothing before it.
   void join(int64_t lost_since) {
-    for (Client& each : clients_) each.unsent.clear();
+    typing_->drop_unsent();
     const std::string mark = filter_.begin(Clock::now() + kMarkLimit);
     if (!send_json(session_.get(), Mail::attached,
-                   NewTerminal{.mark = mark, .type = typing_->hello.type, .since = lost_since}))
+                   NewTerminal{.mark = mark, .type = typing_->hello().type, .since = lost_since}))
       filter_.end();
   }
 
@@ -306,16 +269,14 @@ class Keeper {
     }
   }
 
-  void let_go(Client& client, const std::string& text) {
-    flush(client);
-    send_json(client.socket.get(), Mail::leave, LeaveTerminal{text, 0});
-    client.is_gone = true;
+  void let_go(KeeperClient& client, const std::string& text) {
+    client.leave({text, 0});
     if (&client == typing_) lose_typing();
   }
 
   void drop_the_gone() {
-    if (typing_ && typing_->is_gone) lose_typing();
-    std::erase_if(clients_, [](const Client& each) { return each.is_gone; });
+    if (typing_ && typing_->is_gone()) lose_typing();
+    std::erase_if(clients_, std::mem_fn(&KeeperClient::is_gone));
   }
 
   void lose_typing() {
@@ -337,13 +298,14 @@ class Keeper {
   }
 
   KeeperAnswer state() const {
-    return {.problem = {},
+    return {.protocol = kProtocolVersion,
+            .problem = {},
             .id = id_,
             .pid = pid_,
-            .terminal = typing_ ? typing_->hello.name : "",
+            .terminal = typing_ ? typing_->hello().name : "",
             .since = since_,
             .until = typing_ ? 0 : std::time(nullptr) + left_s(),
-            .watchers = static_cast<int>(std::ranges::count_if(clients_, &Client::watches))};
+            .watchers = static_cast<int>(std::ranges::count_if(clients_, &KeeperClient::watches))};
   }
 
   int64_t left_s() const {
@@ -357,7 +319,7 @@ class Keeper {
     if (!is_ending_) {
       send_mail(session_.get(), Mail::over,
                 fmt::format("nobody has come back since {}: the session ends", clock_text(since_)));
-      signal_process(process_.get(), SIGHUP);
+      hang_up();
     } else {
       signal_process(process_.get(), SIGKILL);
     }
@@ -365,30 +327,39 @@ class Keeper {
     deadline_ = Clock::now() + kEndLimit;
   }
 
-  /// The session has ended. Its last words, and how it ended, go to all.
-  void finish() {
-    const auto until = Clock::now() + kLastLimit;
-    for (Client& each : clients_) take(each);
-    filter_.give_up();  // no mark comes any more
-    std::string last;
-    while (read_some(master_.get(), last, kMostMail) == Reading::bytes && last.size() < (1 << 20)) continue;
-    socket_.reset();
-    for (size_t at = 0; at < last.size(); at += kMostMail) {
-      pass_on(last.substr(at, kMostMail));
-      for (Client& each : clients_) drain(each, until);
-    }
-    for (Client& each : clients_) {
-      drain(each, until);
-      if (!each.types() && !each.watches()) continue;
-      send_json(each.socket.get(), Mail::leave, LeaveTerminal{"", each.types() ? exit_code_ : 0});
-    }
+  /// As the kernel does where a terminal is lost: an editor or a pager that has the terminal ends, too.
+  void hang_up() const {
+    const pid_t group = ::tcgetpgrp(master_.get());
+    if (group > 0) ::kill(-group, SIGHUP);
+    if (group > 0) ::kill(-group, SIGCONT);
+    if (group != pid_) signal_process(process_.get(), SIGHUP);
   }
 
-  void drain(Client& client, Clock::time_point until) {
-    while (!client.unsent.empty() && !client.is_gone && !client.is_behind) {
-      pollfd polled{client.socket.get(), POLLOUT, 0};
-      if (poll_until({&polled, 1}, until) <= 0) return;
-      flush(client);
+  /// The session has ended. What it has written, and how it ended, goes to all.
+  void finish() {
+    for (KeeperClient& each : clients_) take(each);
+    filter_.give_up();  // no mark comes any more
+    std::string last;
+    while (last.size() < kMostLastBytes && read_some(master_.get(), last, kMostMail) == Reading::bytes) continue;
+    socket_.reset();
+    for (size_t at = 0; at < last.size(); at += kMostMail) pass_on(last.substr(at, kMostMail));
+    for (KeeperClient& each : clients_) {
+      if (!each.types() && !each.watches()) continue;
+      const std::string missed = "the end of the session is not shown here: lockstep sessions show " + id_;
+      each.leave({each.is_behind() ? missed : "", each.types() ? exit_code_ : 0});
+    }
+    std::erase_if(clients_, std::mem_fn(&KeeperClient::is_stranger));
+    for (;;) {  // each has a limit of its own
+      for (KeeperClient& each : clients_) each.flush();
+      std::erase_if(clients_, std::mem_fn(&KeeperClient::is_gone));
+      if (clients_.empty()) return;
+      std::vector<pollfd> polled;
+      std::optional<Clock::time_point> until;
+      for (const KeeperClient& each : clients_) {
+        polled.push_back({each.socket(), POLLOUT, 0});
+        until = std::min(until.value_or(Clock::time_point::max()), each.limit().value_or(Clock::time_point::max()));
+      }
+      poll_until(polled, until);
     }
   }
 
@@ -396,10 +367,10 @@ class Keeper {
   const pid_t pid_;
   Descriptor process_, signals_;
   std::chrono::seconds time_;
-  std::string id_;
+  std::string id_, alone_;  // why nobody else can come
   std::unique_ptr<SessionSocket> socket_;  // once the session has an id
-  std::list<Client> clients_;
-  Client* typing_ = nullptr;
+  std::list<KeeperClient> clients_;
+  KeeperClient* typing_ = nullptr;
   int64_t since_ = 0;  // that somebody types, or nobody
   bool was_attached_ = false, can_edit_ = false;
   std::optional<Clock::time_point> deadline_;  // the session ends then

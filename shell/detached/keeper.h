@@ -3,7 +3,7 @@
 // one. It has no part in the session beyond that: cells, ranks and the prompt are where they are without it.
 //
 //   lockstep --detachable ──socket── keeper ──pseudo-terminal── session ── ranks, compiler
-//   (terminal.h, may die)            │ ID.terminal              (as without it)
+//   (attached_terminal.h)            │ ID.terminal              (as without it)
 //   lockstep --resume ID ───────────┘
 //
 // Who owns whom: the session ends by SIGHUP when its keeper does, as it does with any terminal that is lost. The keeper

@@ -2,8 +2,10 @@
 // session do. Each message is one of a Unix socket that keeps messages apart: its kind in the first byte, and behind it
 // bytes of the terminal, or a struct as JSON.
 #pragma once
+#include <sys/socket.h>
 #include <sys/types.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +13,7 @@
 
 #include "protocol/descriptor.h"
 #include "protocol/json_fields.h"
+#include "protocol/version.h"
 
 namespace lockstep::shell {
 
@@ -29,6 +32,7 @@ enum class Mail : char {
   lost = 'x',  // nobody sees what is drawn from here on
   watched = 'w',  // text: somebody looks on from here on
   over = 'e',  // text: nobody has come back in time; SIGHUP follows
+  alone = 'n',  // text: why no other terminal can come, and %detach is refused
   // from the session to its keeper
   opened = 'i',  // OpenedSession
   detach = 'd',  // DetachTerminal
@@ -39,17 +43,24 @@ struct TerminalSize {
 };
 LOCKSTEP_JSON(TerminalSize, columns, rows)
 
+/// What somebody who connects to a keeper wants: to type, to look on, or to hear how the session stands, and that is all.
+enum class Asks { nothing, type, watch, state };
+NLOHMANN_JSON_SERIALIZE_ENUM(  // `nothing` is also what no keeper knows
+    Asks, {{Asks::nothing, ""}, {Asks::type, "type"}, {Asks::watch, "watch"}, {Asks::state, "state"}})
+
 struct TerminalHello {
-  std::string asks;  // "type", "watch", or "state": answered, and that is all
+  int protocol = 0;  // kProtocolVersion
+  Asks asks = Asks::nothing;
   bool takes_over = false;  // from another terminal that types
   std::string name;  // /dev/pts/3, and where it comes from, for people
   std::string type;  // TERM
   TerminalSize size;
 };
-LOCKSTEP_JSON(TerminalHello, asks, takes_over, name, type, size)
+LOCKSTEP_JSON(TerminalHello, protocol, asks, takes_over, name, type, size)
 
 /// How a session and its terminals stand.
 struct KeeperAnswer {
+  int protocol = 0;  // kProtocolVersion
   bool is_accepted = false;
   std::string problem;  // why not
   std::string id;
@@ -59,7 +70,7 @@ struct KeeperAnswer {
   int64_t until = 0;  // the session ends then; 0: it is attached
   int watchers = 0;
 };
-LOCKSTEP_JSON(KeeperAnswer, is_accepted, problem, id, pid, terminal, since, until, watchers)
+LOCKSTEP_JSON(KeeperAnswer, protocol, is_accepted, problem, id, pid, terminal, since, until, watchers)
 
 struct LeaveTerminal {
   std::string text;  // for people; empty: the session has ended
@@ -70,7 +81,7 @@ LOCKSTEP_JSON(LeaveTerminal, text, exit_code)
 struct NewTerminal {
   std::string mark;  // what the session writes to its terminal before anything that is meant for the new one
   std::string type;  // TERM
-  int64_t since = 0;  // when the one before it was lost; 0: it is the same
+  int64_t since = 0;  // when the one before it was lost; 0: nobody was away
 };
 LOCKSTEP_JSON(NewTerminal, mark, type, since)
 
@@ -93,24 +104,31 @@ struct Received {
   Mail kind{};
   std::string body;
 };
-Received receive_mail(int socket);
-
-/// Sends it without waiting. False where the socket has no room for it, or nobody is there: errno.
-bool send_mail(int socket, Mail kind, std::string_view body = {});
-template <typename Struct>
-bool send_json(int socket, Mail kind, const Struct& body) {
-  const nlohmann::json json = body;
-  return send_mail(socket, kind, json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+inline Received receive_mail(int socket) {
+  std::string bytes(kMostMail + 1, '\0');
+  const ssize_t size = uninterrupted([&] { return ::recv(socket, bytes.data(), bytes.size(), 0); });
+  if (size < 0) return {.found = errno == EAGAIN ? Reading::empty : Reading::failed, .body = {}};
+  if (size == 0) return {.found = Reading::end, .body = {}};
+  return {.found = Reading::bytes,
+          .kind = static_cast<Mail>(bytes[0]),
+          .body = bytes.substr(1, static_cast<size_t>(size) - 1)};
 }
 
-/// Returns nothing where `body` is not what it should be.
+/// Sends it without waiting. False where the socket has no room for it, or nobody is there: errno.
+inline bool send_mail(int socket, Mail kind, std::string_view body = {}) {
+  std::string bytes(1, static_cast<char>(kind));
+  bytes += body.substr(0, kMostMail);
+  return uninterrupted([&] { return ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT); }) ==
+         static_cast<ssize_t>(bytes.size());
+}
+
 template <typename Struct>
-std::optional<Struct> read_json(const std::string& body) {
-  try {
-    return nlohmann::json::parse(body).get<Struct>();
-  } catch (const nlohmann::json::exception&) {
-    return {};
-  }
+std::string json_text(const Struct& body) {
+  return nlohmann::json(body).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+template <typename Struct>
+bool send_json(int socket, Mail kind, const Struct& body) {
+  return send_mail(socket, kind, json_text(body));
 }
 
 }  // namespace lockstep::shell

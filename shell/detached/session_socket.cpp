@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,33 +16,29 @@
 
 #include "protocol/descriptor_messages.h"
 #include "protocol/error.h"
+#include "protocol/read_struct.h"
 #include "protocol/runtime_folder.h"
+#include "protocol/unix_address.h"
 
 namespace lockstep::shell {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSuffix = ".terminal";
+constexpr std::string_view kSuffix = ".terminal", kNew = "-new";  // until it is listened at
 constexpr int kWaiting = 16;  // connections that have not been taken yet
 constexpr std::chrono::milliseconds kAnswerLimit{1000};
-
-sockaddr_un address_of(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::copy(path.begin(), path.end(), address.sun_path);
-  return address;
-}
+constexpr std::chrono::minutes kMakingLimit{1};  // a socket that is half made for longer was left
 
 /// Returns none, and errno, where nobody listens. A keeper that is busy makes it wait.
 Descriptor connected(const std::string& path) {
+  const auto address = unix_address(path);
+  if (!address) return {};
   Descriptor fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  const sockaddr_un address = address_of(path);
   const timeval limit = {kAnswerLimit.count() / 1000, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);  // connect() has this limit, too
-  if (path.size() > protocol::kLongestSocketPath) errno = ENAMETOOLONG;
-  if (!fd || path.size() > protocol::kLongestSocketPath ||
-      uninterrupted([&] { return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address); }))
+  if (!fd ||
+      uninterrupted([&] { return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address); }))
     return {};
   return fd;
 }
@@ -53,26 +48,34 @@ std::string id_of(const fs::path& path) {
   return name.ends_with(kSuffix) ? name.substr(0, name.size() - kSuffix.size()) : "";
 }
 
-std::vector<std::string> socket_paths() {
+/// Returns those of files whose names are an id, the suffix and `more`.
+std::vector<std::string> socket_paths(std::string_view more = "") {
   std::vector<std::string> paths;
   for (const std::string& folder : protocol::runtime_directories()) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-      if (!id_of(entry->path()).empty()) paths.push_back(entry->path());
+      if (const std::string path = entry->path();
+          path.ends_with(more) && !id_of(path.substr(0, path.size() - more.size())).empty())
+        paths.push_back(path);
   }
   return paths;
 }
 
-KeeperAnswer state_at(const std::string& path) {
-  KeeperAnswer state{.problem = "its keeper does not answer", .id = id_of(path), .terminal = {}};
+/// Returns nothing where nobody listens.
+std::optional<KeeperAnswer> state_at(const std::string& path) {
+  KeeperAnswer silent{.problem = "its keeper does not answer", .id = id_of(path), .terminal = {}};
   const Descriptor socket = connected(path);
+  if (!socket && (errno == ECONNREFUSED || errno == ENOENT)) return std::nullopt;
   if (!socket || !is_of_this_user(socket.get()) ||
-      !send_json(socket.get(), Mail::hello, TerminalHello{.asks = "state", .name = {}, .type = {}, .size = {}}) ||
+      !send_json(
+          socket.get(), Mail::hello,
+          TerminalHello{.protocol = kProtocolVersion, .asks = Asks::state, .name = {}, .type = {}, .size = {}}) ||
       !is_ready(socket.get(), POLLIN, kAnswerLimit))
-    return state;
+    return silent;
   const Received answer = receive_mail(socket.get());
-  if (answer.found != Reading::bytes || answer.kind != Mail::answer) return state;
-  return read_json<KeeperAnswer>(answer.body).value_or(state);
+  if (answer.found == Reading::end) return std::nullopt;  // it has just ended
+  if (answer.found != Reading::bytes || answer.kind != Mail::answer) return silent;
+  return protocol::read_struct<KeeperAnswer>(answer.body).value_or(silent);
 }
 
 }  // namespace
@@ -80,12 +83,12 @@ KeeperAnswer state_at(const std::string& path) {
 SessionSocket::SessionSocket(const std::string& id)
     : path(protocol::runtime_directory() + "/" + id + std::string(kSuffix)),
       listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
-  const std::string made = path + "-new";
-  if (made.size() > protocol::kLongestSocketPath)
+  const std::string made = path + std::string(kNew);
+  const auto address = unix_address(made);
+  if (!address)
     throw StartError("the path of the session's socket is too long (" + path +
                      "): set XDG_RUNTIME_DIR to a shorter one");
-  const sockaddr_un address = address_of(made);
-  if (!listener || ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+  if (!listener || ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
       ::chmod(made.c_str(), 0600) != 0 || ::listen(listener.get(), kWaiting) != 0 ||
       ::rename(made.c_str(), path.c_str()) != 0) {
     const std::string why = std::strerror(errno);
@@ -105,7 +108,7 @@ Descriptor SessionSocket::accept() const {
 std::vector<DetachableSession> detachable_sessions() {
   std::vector<DetachableSession> sessions;
   for (const std::string& path : socket_paths())
-    if (connected(path) || errno != ECONNREFUSED) sessions.push_back({.path = path, .state = state_at(path)});
+    if (auto state = state_at(path)) sessions.push_back({.path = path, .state = std::move(*state)});
   std::ranges::sort(sessions, {}, [](const DetachableSession& each) { return each.state.since; });
   return sessions;
 }
@@ -140,7 +143,21 @@ std::vector<std::string> clean_session_sockets() {
   std::vector<std::string> removed;
   for (const std::string& path : socket_paths())
     if (!connected(path) && errno == ECONNREFUSED && ::unlink(path.c_str()) == 0) removed.push_back(id_of(path));
+  const auto now = fs::file_time_type::clock::now();
+  for (const std::string& path : socket_paths(kNew)) {
+    std::error_code error;
+    const auto made = fs::last_write_time(path, error);
+    if (error || now - made < kMakingLimit || !fs::remove(path, error)) continue;
+    removed.push_back(id_of(path.substr(0, path.size() - kNew.size())));
+  }
   return removed;
+}
+
+std::string words_of_other_version(const std::string& id) {
+  return fmt::format(
+      "the session {} was started by another version of Lockstep, whose keeper this one ({}) can't talk to: use that "
+      "one",
+      id, kVersion);
 }
 
 std::string clock_text(int64_t seconds) {

@@ -28,7 +28,7 @@ struct SessionSocket {
 /// A session that terminals can be attached to.
 struct DetachableSession {
   std::string path;  // of the socket
-  KeeperAnswer state;  // `problem`, where its keeper does not answer
+  KeeperAnswer state;  // `problem` and the id, where its keeper does not answer
 };
 
 /// Asks all of this user's on this machine, each for at most a second. Oldest change first.
@@ -41,9 +41,11 @@ std::optional<DetachableSession> find_detachable(const std::string& id);
 /// Connects to a keeper of this user. Throws UsageError.
 Descriptor connect_to_keeper(const std::string& path);
 
-/// Removes the sockets of keepers that were killed. Returns the ids of their sessions.
+/// Removes the sockets of keepers that were killed, also half-made ones. Returns the ids of their sessions.
 std::vector<std::string> clean_session_sockets();
 
+/// Says that this program and the session's keeper are of different versions.
+std::string words_of_other_version(const std::string& id);
 /// Says how it stands: "attached: /dev/pts/3", "detached until 15:32".
 std::string words_of(const KeeperAnswer& state);
 /// Returns 14:02, or with its date where that is another day.

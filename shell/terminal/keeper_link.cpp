@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "protocol/error.h"
+#include "protocol/read_struct.h"
 #include "shell/detached/session_socket.h"
 #include "shell/terminal/shown_journal.h"
 
@@ -31,15 +33,25 @@ KeeperLink::KeeperLink(Descriptor keeper, Session& session, Listener listener)
 KeeperLink::~KeeperLink() { session_.loop().forget(keeper_.get()); }
 
 void KeeperLink::detach(std::optional<int64_t> seconds) const {
+  if (!alone_.empty()) throw UsageError("%detach would end this session: " + alone_);
   send_json(keeper_.get(), Mail::detach, DetachTerminal{seconds});
 }
 
+void KeeperLink::detach_now() const {
+  try {
+    detach(std::nullopt);
+  } catch (const UsageError& error) {
+    listener_.watched(error.what());
+  }
+}
+
 void KeeperLink::take(const Received& mail) {
-  if (mail.kind == Mail::lost) unseen_since_ = session_.journal().last_input();
-  if (mail.kind == Mail::watched) listener_.watched(mail.body);
+  if (mail.kind == Mail::lost && !unseen_since_) unseen_since_ = session_.journal().last_input();
+  if (mail.kind == Mail::alone) alone_ = mail.body;
+  if (mail.kind == Mail::watched || mail.kind == Mail::alone) listener_.watched(mail.body);
   if (mail.kind == Mail::over) listener_.over(mail.body);
   if (mail.kind == Mail::attached)
-    if (const auto terminal = read_json<NewTerminal>(mail.body)) listener_.attached(*terminal);
+    if (const auto terminal = protocol::read_struct<NewTerminal>(mail.body)) listener_.attached(*terminal);
 }
 
 std::string KeeperLink::unseen(const NewTerminal& terminal, const Screen& screen) {

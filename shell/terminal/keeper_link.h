@@ -25,8 +25,11 @@ class KeeperLink {
   KeeperLink(const KeeperLink&) = delete;
   KeeperLink& operator=(const KeeperLink&) = delete;
 
-  /// Lets go of the terminal; the session waits so many seconds, or as it was started with.
+  /// Lets go of the terminal; the session waits so many seconds, or as it was started with. Throws UsageError where no
+  /// terminal could come back.
   void detach(std::optional<int64_t> seconds) const;
+  /// The same while a cell runs. Says where no terminal could come back.
+  void detach_now() const;
 
   /// Returns what a terminal that comes has not seen: all since the cell that was the last when the one before it was
   /// lost.
@@ -38,6 +41,7 @@ class KeeperLink {
   const Descriptor keeper_;
   Session& session_;
   const Listener listener_;
+  std::string alone_;  // why no other terminal can come; empty: one can
   std::optional<uint64_t> unseen_since_;  // the record of the journal from which on somebody may have seen nothing
 };
 

@@ -32,6 +32,8 @@
 namespace lockstep::shell {
 namespace {
 
+constexpr unsigned kLostLimit_s = 60;  // to end in order, once the terminal is lost
+
 class Terminal : private EventSink {
  public:
   /// `can_edit` says that the terminal can move its cursor.
@@ -245,7 +247,7 @@ class Terminal : private EventSink {
     for (std::string_view line : lines_of(typed)) {
       const bool whole = line.data() + line.size() < typed.data() + typed.size();
       if (whole && keeper_ && trimmed(line) == "%detach")
-        keeper_->detach(std::nullopt);
+        keeper_->detach_now();
       else if (!whole || !session_.run_now(std::string(line)))
         reader_->type_ahead(std::string(line) + (whole ? "\n" : ""));
     }
@@ -341,6 +343,7 @@ class Terminal : private EventSink {
         Terminal* terminal = current_;
         if (!terminal) return;
         terminal->leaving_ = number;
+        ::alarm(number == SIGHUP ? kLostLimit_s : 0);  // SIGALRM then ends this process, whatever it waits for
         terminal->interrupt();
         terminal->session_.leave(number);
       });
