@@ -1,12 +1,13 @@
-// What comes over a network or from another machine: messages of links and relays, and those of Jupyter, whose signature
-// is right.
+// What comes over a network, from another machine or another process: messages of links and relays, those of Jupyter, whose
+// signature is right, and of a keeper's terminals.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "protocol/error.h"
-#include "protocol/read_json.h"
+#include "protocol/read_struct.h"
 #include "protocol/variant_json.h"
+#include "shell/detached/messages.h"
 #include "shell/jobs/relay_messages.h"
 #include "shell/jupyter/message.h"
 #include "shell/link/link_messages.h"
@@ -67,8 +68,22 @@ void jupyter_message(std::string_view bytes) {
   decode(codec.encode(message));
 }
 
-const AddTarget kRelayMessages("relay_messages", relay_messages), kLinkMessages("link_messages", link_messages),
-    kJupyterMessage("jupyter_message", jupyter_message);
+/// What terminals, a keeper and its session read of one another, behind the kind of a message.
+void keeper_mail(std::string_view bytes) {
+  const auto read = [&]<typename Struct>(Struct) {
+    if (const auto found = protocol::read_struct<Struct>(bytes)) shell::json_text(*found);
+  };
+  read(shell::TerminalHello());
+  read(shell::TerminalSize());
+  read(shell::KeeperAnswer());
+  read(shell::LeaveTerminal());
+  read(shell::NewTerminal());
+  read(shell::OpenedSession());
+  read(shell::DetachTerminal());
+}
+
+const AddTarget kKeeperMail("keeper_mail", keeper_mail), kRelayMessages("relay_messages", relay_messages),
+    kLinkMessages("link_messages", link_messages), kJupyterMessage("jupyter_message", jupyter_message);
 
 }  // namespace
 }  // namespace lockstep::fuzz
