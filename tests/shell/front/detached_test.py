@@ -1,5 +1,6 @@
 """Sessions that outlive their terminals: lost ones, those that come back, look on, or want to type at once; with the fake compiler and
 workers of ../core/fake, whose cells are commands: python3 detached_test.py LOCKSTEP FAKES"""
+import errno
 import glob
 import json
 import os
@@ -66,6 +67,7 @@ class Detachable(unittest.TestCase):
         deadline = time.monotonic() + LIMIT_S
         while not is_so():
             self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)  # what it asks for is no event to this process
 
     def wait_detached(self):
         self.wait_until(lambda: all(each.get("terminal", {"attached": "?"})["attached"] is None for each in self.sessions()))
@@ -103,8 +105,16 @@ class Detachable(unittest.TestCase):
         self.wait_until(lambda: "/go; " in self.journal())
 
     def go(self):
-        with open(f"{self.folder}/go", "w"):  # waits for the reader
-            pass
+        def has_reader():
+            try:
+                os.close(os.open(f"{self.folder}/go", os.O_WRONLY | os.O_NONBLOCK))
+                return True
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                return False
+
+        self.wait_until(has_reader)
 
     def kill(self, program):
         os.kill(program.pid, signal.SIGKILL)
@@ -163,8 +173,8 @@ class Detachable(unittest.TestCase):
     def test_a_terminal_that_was_stopped_holds_nothing_up(self):
         first = self.start()
         self.waiting_cell(first, 1)
-        first.send("\x13")
-        first.pump(0.2)
+        first.send("%dist_status\r\x13")
+        self.wait_until(lambda: "%dist_status" in self.journal())
         self.kill(first)
         self.go()
         second = self.resume()
@@ -185,6 +195,18 @@ class Detachable(unittest.TestCase):
         first.wait_for(r"^160000\n(.*\n)*" + prompt(1)[1:] + r"\s*\Z")
         self.run_cell(first, "print x", 2)
         self.assertIn("\n0-1 │ x\n", first.screen.text())
+
+    def test_a_terminal_that_hangs_and_is_lost_has_seen_nothing_since_it_hung(self):
+        first = self.start()
+        first.send(f"!cat {self.folder}/go; seq 100001 160000\r")
+        self.wait_until(lambda: "/go; " in self.journal())
+        first.send("print two\r")  # the next cell
+        os.kill(first.pid, signal.SIGSTOP)
+        self.go()
+        self.wait_until(lambda: "0,1" in self.journal() and '"text":"two' in self.journal().replace(" ", ""))
+        self.kill(first)
+        second = self.resume()
+        second.wait_for(r"^160000\n(.*\n)*0-1 │ two\n(.*\n)*" + prompt(2)[1:] + r"\s*\Z")
 
     def test_control_z_stops_the_terminal_alone(self):
         shell = Program(["bash", "--norc", "--noprofile", "-i"], columns=100, rows=50, environment=dict(self.own, PS1="shell: "))
@@ -264,6 +286,18 @@ class Detachable(unittest.TestCase):
         self.assertEqual(second.wait_end(), 0)
         self.go()
 
+    def test_a_session_that_no_terminal_could_come_back_to(self):
+        long = f"{self.folder}/{'x' * (74 - len(self.folder))}"  # too long for the socket, and not for that of the ranks
+        os.mkdir(long, mode=0o700)
+        program = self.program("--detachable", "-n", "2", XDG_RUNTIME_DIR=long)
+        program.wait_for(prompt(1))
+        program.wait_for("^• the path of the session's socket is too long")
+        program.send("%detach 8h\r")
+        program.wait_for("✗ %detach would end this session: the path of")
+        program.wait_for(prompt(1) + r"\s*\Z")
+        program.send("\x04")
+        self.assertEqual(program.wait_end(), 0)
+
     def test_detach_elsewhere(self):
         program = self.program("-n", "2")
         program.wait_for(prompt(1))
@@ -272,6 +306,37 @@ class Detachable(unittest.TestCase):
         program.wait_for(prompt(1) + r"\s*\Z")
         program.send("\x04")
         self.assertEqual(program.wait_end(), 0)
+
+    # ---- An editor that is open ---------------------------------------------------------------------------------------------
+
+    def start_in_editor(self, option):
+        editor = pathlib.Path(self.folder, "editor.py")
+        editor.write_text("import os, signal, sys\n"
+                          "signal.signal(signal.SIGWINCH, lambda *_: os.write(1, b'drawn again\\n'))\n"
+                          "os.write(1, b'the editor is open\\n')\n"
+                          "sys.stdin.readline()\n"
+                          "os.write(1, b'its last line\\n')\n")
+        first = self.start(option=option, VISUAL=f"{sys.executable} {editor}")
+        self.run_cell(first, "print x", 2)
+        first.send("%edit\r")
+        first.wait_for("^the editor is open$")
+        self.processes.update(descendants(self.pid))
+        return first
+
+    def test_an_editor_that_is_open_draws_itself_again(self):
+        self.kill(self.start_in_editor("--detachable"))
+        second = self.resume()
+        second.wait_for("^drawn again$")
+        second.send("\r")
+        second.wait_for(r"^its last line\n(.*\n)*" + prompt(2)[1:] + r" print x\s*\Z")
+        self.assertNotIn(b"_lockstep", second.raw)  # the mark
+
+    def test_an_editor_that_is_open_ends_with_its_session(self):
+        first = self.start_in_editor("--detachable=1s")
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait_end()
+        self.assertEqual(wait_gone(self.processes, LIMIT_S), {})
+        self.assertEqual(json.loads(self.journal().splitlines()[-1])["event"], "closed")  # in order, and not by force
 
     # ---- Two terminals ------------------------------------------------------------------------------------------------------
 
@@ -349,6 +414,36 @@ class Detachable(unittest.TestCase):
                 connection.send(message)
         self.run_cell(program, "print still here", 2)
 
+    def test_a_connection_that_says_nothing_is_closed(self):
+        self.start()
+        (path,) = glob.glob(f"{self.folder}/lockstep/*.terminal")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(path)
+            self.assertEqual(connection.recv(100), b"")
+
+    def test_a_keeper_that_is_stopped(self):
+        self.start()
+        os.kill(self.keeper, signal.SIGSTOP)
+        try:
+            self.assertRegex(self.lockstep("sessions", "list"), rf"{self.id} +no answer")
+            late = self.resume()
+            self.assertEqual(late.wait_end(), 2)
+            self.assertIn("the keeper of the session does not answer: has it been stopped?", late.screen.text())
+        finally:
+            os.kill(self.keeper, signal.SIGCONT)
+
+    def test_sockets_that_were_left_half_made_are_removed(self):
+        os.mkdir(f"{self.folder}/lockstep", mode=0o700)
+        for name, age_s in (("77-ab", 3600), ("78-cd", 0)):  # the other one may be in the making
+            path = f"{self.folder}/lockstep/{name}.terminal-new"
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left:
+                left.bind(path)
+            os.utime(path, (time.time() - age_s,) * 2)
+        said = self.lockstep("sessions", "clean")
+        self.assertIn("removed the socket of 77-ab", said)
+        self.assertNotIn("78-cd", said)
+        os.unlink(path)
+
     # ---- The end ------------------------------------------------------------------------------------------------------------
 
     def test_nobody_comes_back(self):
@@ -398,7 +493,9 @@ class Detachable(unittest.TestCase):
                             (("--detachable=soon",), "'soon' is no time"),
                             (("--detachable=0",), "'0' is no time"), (("--detachable=400d",), "'400d' is no time"),
                             (("--detachable=9999999999999999999h",), "is no time"), (("--detachable=1h1",), "'1h1' is no time"),
-                            (("--resume", "last", "--watch", "--take-over"), "--watch"), (("--resume", "last", "--detachable"), "--resume"), (("--watch",), "--resume")):
+                            (("--resume", "last", "--watch", "--take-over"), "--watch"), (("--resume", "last", "--detachable"), "--resume"),
+                            (("--resume", ""), "--resume takes the id of a session"),
+                            (("--resume", "last", "-n", "4"), "can't be used with --resume"), (("--watch",), "--resume")):
             self.assertIn(text, self.lockstep(*words, code=2))
         program = self.program("--resume", "77-ab")
         self.assertEqual(program.wait_end(), 2)
@@ -413,6 +510,14 @@ class Detachable(unittest.TestCase):
         self.assertIn("was not started with --detachable", program.screen.text().replace("\n", ""))
         other.send("\x04")
         other.wait_end()
+
+    def test_a_path_that_is_too_long_for_a_socket(self):
+        long = f"{self.folder}/{'x' * 200}"
+        os.makedirs(f"{long}/lockstep", mode=0o700)
+        pathlib.Path(f"{long}/lockstep/77-ab.terminal").touch()
+        self.environment["XDG_RUNTIME_DIR"] = long
+        self.assertRegex(self.lockstep("sessions", "list"), "77-ab +no answer")
+        self.lockstep("sessions", "clean")
 
     def test_what_a_cell_has_shown_is_shown_again(self):
         first = self.start()
