@@ -158,6 +158,7 @@ def row(s, victim, is_killed, name):
         pids = pids_of(s, victim)  # one of them compiles the cell
     if victim == "the shell" and is_killed:
         return shell_is_killed(s, phase)
+    check(pids, f"there is no process of {victim}")
     for pid in pids:
         send(pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
     if is_killed:
