@@ -49,7 +49,7 @@ TEST(SessionPlan, SharedMemoryIsForRanksInCxxOnTheCpu) {
   EXPECT_THAT(plan_error(options, machine_with({"0", "1"})), HasSubstr("Hide the GPUs"));
   options.python = "python3";
   EXPECT_THAT(plan_error(options, kNoGpus), HasSubstr("ranks in C++"));
-  options.python.clear();
+  options.python.reset();
   options.num_processes = 64;
   EXPECT_EQ(plan_session(options, kNoGpus).backend, "shared_memory");
   options.num_processes = 65;
