@@ -13,7 +13,6 @@ import json
 import multiprocessing.util
 import os
 import sys
-import weakref
 from typing import Any
 
 import torch
@@ -52,7 +51,6 @@ class Recorder:
         self._numbers: dict[str, int] = {}  # of names in the file
         self._calls: dict[tuple[int, str, int], int] = {}
         self._unplaced: torch.nn.Module | None = None  # one whose output had no place yet
-        self._last: Any = None  # a reference to the output that was recorded last
         self._notes: set[str] = set()
         self._hook = _guarded(self, self._record_gradient_of_output)
         self._generator: torch.Generator | None = None
@@ -153,8 +151,6 @@ class Recorder:
         name = self._name_of_module.get(id(module))
         if name is None or not self.is_recording() or not torch.is_grad_enabled() or self._is_in_backward():
             return None
-        if self._last is not None and self._last() is output and isinstance(output, torch.Tensor):
-            return None  # the output of its last part
         if self._unplaced is None and any(_places.local_and_place(each) is None for _, each in _names.tensors_of(output)):
             self._unplaced = module  # hooks of the module, which come later, may make a tensor of it that has a place
             return None
@@ -166,8 +162,6 @@ class Recorder:
             if tensor.requires_grad:
                 hook = functools.partial(self._hook, full_name, self._current(), call, self._step)
                 tensor.register_hook(hook)  # type: ignore[no-untyped-call]
-        if isinstance(output, torch.Tensor):
-            self._last = weakref.ref(output)
         return output if self._generator is not None else None
 
     def end_call(self, module: torch.nn.Module, output: Any) -> None:
@@ -230,7 +224,7 @@ class Recorder:
     def _end_step(self) -> None:
         _library.call("compare_end_step")
         self._step += 1
-        self._micro_batch, self._has_stepped, self._last = -1, False, None
+        self._micro_batch, self._has_stepped = -1, False
         self._calls.clear()
 
     def close(self) -> None:
