@@ -200,7 +200,8 @@ class Detachable(unittest.TestCase):
         first = self.start()
         first.send(f"!cat {self.folder}/go; seq 100001 160000\r")
         self.wait_until(lambda: "/go; " in self.journal())
-        first.send("print two\r")  # the next cell
+        first.send("print two\r%dist_status\r")  # the next cell; what is done now says that all of it has come
+        self.wait_until(lambda: "%dist_status" in self.journal())
         os.kill(first.pid, signal.SIGSTOP)
         self.go()
         self.wait_until(lambda: "0,1" in self.journal() and '"text":"two' in self.journal().replace(" ", ""))
