@@ -4,7 +4,7 @@
 #   lockstep_plain_target(NAME)  the same, and the shared precompiled header of the standard library and JSON
 #   lockstep_torch_target(NAME)  the same, and LibTorch with its shared precompiled header
 
-option(LOCKSTEP_UNITY "Compile sources in batches (lockstep_unity)" ON)
+option(LOCKSTEP_UNITY "Compile sources in batches (lockstep_batches)" ON)
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, comma separated; empty for none")
 
 find_program(LOCKSTEP_CCACHE ccache)
@@ -31,6 +31,7 @@ endif()
 function(lockstep_target name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${LOCKSTEP_WARNINGS})
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TARGETS ${name})
   if(LOCKSTEP_SANITIZE)
     # vptr: in LibTorch's headers c10::IValue has pointers to intrusive_ptr_target that the check takes for wild ones.
     target_compile_options(${name} PRIVATE
@@ -51,7 +52,8 @@ endfunction()
 
 # lockstep_share_header(NAME HEADER CARRIER): NAME is compiled with the precompiled HEADER, which is built once, by the
 # target CARRIER. It serves the very same options only, -fPIC among them, so programs are compiled as
-# position-independent code, too.
+# position-independent code, too. Folders with another level of optimization have carriers of their own, whose names end
+# in LOCKSTEP_CARRIER_SUFFIX.
 #
 # Clang instantiates the templates that the header names once, in the header, and not again in each source: a source that
 # includes LibTorch takes a quarter to a third less processor time.
@@ -61,6 +63,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
 endif()
 
 function(lockstep_share_header name header carrier)
+  string(APPEND carrier "${LOCKSTEP_CARRIER_SUFFIX}")
   if(NOT TARGET ${carrier})
     file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/generated/${carrier}.cpp CONTENT "// Carries a shared precompiled header.\n")
     add_library(${carrier} OBJECT ${CMAKE_BINARY_DIR}/generated/${carrier}.cpp)
@@ -101,36 +104,47 @@ function(lockstep_gpu_bundle name folder)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_GPU_BUNDLE ${name})
 endfunction()
 
-# lockstep_unity(NAME): compiles the sources of NAME in batches, each of sources of one folder. Most of what a source
-# costs is the front end's work on the templates of its headers, which a batch pays for once: six sources of inspectors/
-# in one batch take a third of the processor time. A batch is small enough for two cores to share the work, and for an
-# edit of one source to be compiled in seconds. Call it when the target has all of its sources.
-set(LOCKSTEP_UNITY_BATCH 5)
-function(lockstep_unity name)
+# lockstep_batches(): compiles the sources of every target in batches, each of sources of one folder. Most of what a source costs is the work on the templates of its headers, which a batch pays for once: six
+# sources of inspectors/ in one batch take a third of the processor time. A batch is small enough for two cores to share
+# the work, and for an edit of one source to be compiled in seconds. The top of the tree calls it when all targets have
+# their sources.
+set(LOCKSTEP_BATCH 10)
+function(lockstep_batches)
   if(NOT LOCKSTEP_UNITY)
     return()
   endif()
-  get_target_property(directory ${name} SOURCE_DIR)
-  get_target_property(sources ${name} SOURCES)
-  set(paths)
-  foreach(source IN LISTS sources)
-    if(source MATCHES "\\.cpp$")
-      cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${directory} NORMALIZE)
-      list(APPEND paths ${source})
-    endif()
+  get_property(targets GLOBAL PROPERTY LOCKSTEP_TARGETS)
+  foreach(name IN LISTS targets)
+    get_target_property(directory ${name} SOURCE_DIR)
+    get_target_property(sources ${name} SOURCES)
+    set(paths)
+    foreach(source IN LISTS sources)
+      if(source MATCHES "\\.cpp$")
+        cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${directory} NORMALIZE)
+        list(APPEND paths ${source})
+      endif()
+    endforeach()
+    list(SORT paths)
+    set(folders)
+    foreach(path IN LISTS paths)
+      cmake_path(GET path PARENT_PATH folder)
+      cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
+      string(MAKE_C_IDENTIFIER "${folder}" folder)
+      list(APPEND folders ${folder})
+      list(APPEND in_${folder} ${path})
+    endforeach()
+    list(REMOVE_DUPLICATES folders)
+    foreach(folder IN LISTS folders)
+      list(LENGTH in_${folder} count)
+      math(EXPR batches "(${count} + ${LOCKSTEP_BATCH} - 1) / ${LOCKSTEP_BATCH}")
+      set(index 0)
+      foreach(path IN LISTS in_${folder})
+        math(EXPR batch "${index} * ${batches} / ${count}")
+        math(EXPR index "${index} + 1")
+        set_property(SOURCE ${path} TARGET_DIRECTORY ${name} PROPERTY UNITY_GROUP ${folder}_${batch})
+      endforeach()
+      unset(in_${folder})
+    endforeach()
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   endforeach()
-  list(SORT paths)
-  set(folder)
-  set(batch 0)
-  foreach(path IN LISTS paths)
-    cmake_path(GET path PARENT_PATH parent)
-    if(NOT parent STREQUAL folder OR in_batch EQUAL LOCKSTEP_UNITY_BATCH)
-      set(folder ${parent})
-      set(in_batch 0)
-      math(EXPR batch "${batch} + 1")
-    endif()
-    math(EXPR in_batch "${in_batch} + 1")
-    set_property(SOURCE ${path} TARGET_DIRECTORY ${name} PROPERTY UNITY_GROUP ${batch})
-  endforeach()
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()

@@ -36,7 +36,7 @@ constexpr std::chrono::seconds kPatience{1};
 constexpr off_t kLongestText = 4 << 20;
 
 std::mutex g_mutex;  // one request at a time
-struct sigaction g_before;
+struct sigaction g_action_before;
 std::atomic<void (*)(int)> g_faulthandler = nullptr;
 int g_text = -1;
 std::atomic<int (*)()> g_holds_lock = nullptr;
@@ -151,15 +151,15 @@ void ask_main_thread(bool anyway) {
 
 void begin_borrowing() {
   const std::lock_guard lock(g_mutex);
-  ::sigaction(kSignal, nullptr, &g_before);
+  ::sigaction(kSignal, nullptr, &g_action_before);
 }
 
 void end_borrowing(int fd) {
   const std::lock_guard lock(g_mutex);
   struct sigaction now = {};
-  ::sigaction(kSignal, &g_before, &now);
+  ::sigaction(kSignal, &g_action_before, &now);
   const auto handler = (now.sa_flags & SA_SIGINFO) != 0 ? nullptr : now.sa_handler;
-  if (handler == SIG_DFL || handler == SIG_IGN || handler == g_before.sa_handler) return;
+  if (handler == SIG_DFL || handler == SIG_IGN || handler == g_action_before.sa_handler) return;
   g_text = fd;
   g_faulthandler = handler;
 }

@@ -16,7 +16,7 @@ namespace {
 
 std::terminate_handler g_next = nullptr;
 bool g_is_program = false;
-std::function<void()>* g_before = nullptr;  // never destroyed: threads may outlive the library's objects
+std::function<void()>* g_hook_before = nullptr;  // never destroyed: threads may outlive the library's objects
 
 std::string message_of_current() {
   try {
@@ -36,7 +36,7 @@ void say_uncaught() {
   if (g_is_program) worker::capture_stack(stack);
   for (const ProgramLine& each : program_lines({stack.pc, stack.pc + stack.size}))
     if (!each.file.empty()) end.frames.push_back({.function = each.function, .file = each.file, .line = each.line});
-  if (*g_before) (*g_before)();
+  if (*g_hook_before) (*g_hook_before)();
   set_end(end);
 }
 
@@ -53,9 +53,9 @@ void say_uncaught() {
 }  // namespace
 
 void report_uncaught_exceptions(bool is_program, std::function<void()> before) {
-  if (g_before) return;
+  if (g_hook_before) return;
   g_is_program = is_program;
-  g_before = new std::function<void()>(std::move(before));
+  g_hook_before = new std::function<void()>(std::move(before));
   g_next = std::set_terminate(on_terminate);
 }
 

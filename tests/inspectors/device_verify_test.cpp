@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 using fake::Schedule;
 using ::testing::HasSubstr;
 
-void on_two_devices(const testing::RankFunction& function, bool poison = true) {
+void on_two_late_devices(const testing::RankFunction& function, bool poison = true) {
   testing::spawn_processes(2, [&](int rank, int size) {
     fake::use_device_functions(true);
     c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).setDevice(fake::device(rank));
@@ -65,7 +65,7 @@ TEST(VerifyOnDevices, QueuedFingerprintsAreOfTheValuesThatWereQueued) {
 }
 
 TEST(VerifyOnDevices, ComparesReplicasAndNamesTheDifference) {
-  on_two_devices([](int rank, int) {
+  on_two_late_devices([](int rank, int) {
     auto value = torch::zeros({1000}, fake::device(rank));
     value.add_(1);
     EXPECT_TRUE(verify(value, options()).ok());
@@ -105,7 +105,7 @@ TEST(VerifyOnDevices, AWatchedStepDoesNotWaitForItsOwnFingerprints) {
     EXPECT_EQ(watching.cost().checks, 5);
     EXPECT_TRUE(published.all().empty());
   };
-  on_two_devices(train, /*poison=*/false);
+  on_two_late_devices(train, /*poison=*/false);
 }
 
 TEST(VerifyOnDevices, AWatchByAllReduceIsACallOfTheProgramsGroup) {
@@ -119,7 +119,7 @@ TEST(VerifyOnDevices, AWatchByAllReduceIsACallOfTheProgramsGroup) {
     EXPECT_EQ(watching.cost().checks, 4);
     EXPECT_TRUE(published.all().empty());
   };
-  on_two_devices(train, /*poison=*/false);
+  on_two_late_devices(train, /*poison=*/false);
 }
 
 class WatchOnDevices : public ::testing::TestWithParam<Method> {};
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(By, WatchOnDevices, ::testing::Values(Method::kFingerpr
                          });
 
 TEST_P(WatchOnDevices, NamesTheStepInWhichReplicasParted) {
-  on_two_devices([method = GetParam()](int rank, int) {
+  on_two_late_devices([method = GetParam()](int rank, int) {
     Watched training(rank);
     const PublishedFindings published;
     const auto watching = watch(training.weight, 1, options().method(method));
@@ -150,7 +150,7 @@ TEST_P(WatchOnDevices, NamesTheStepInWhichReplicasParted) {
 }
 
 TEST_P(WatchOnDevices, ADifferenceThatHasPassedIsNamed) {
-  on_two_devices([method = GetParam()](int rank, int) {
+  on_two_late_devices([method = GetParam()](int rank, int) {
     Watched training(rank);
     const PublishedFindings published;
     const auto watching = watch(training.weight, 1, options().method(method));

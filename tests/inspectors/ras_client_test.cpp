@@ -94,7 +94,8 @@ std::string as_nccl(const std::string& line) {
   return "OK\n";
 }
 
-std::string problem_of(const std::string& address, std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
+std::string problem_of_answer(const std::string& address,
+                              std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
   try {
     ask_ras({.address = address, .deadline = deadline});
   } catch (const UnreadableEvidence& error) {
@@ -122,29 +123,29 @@ TEST(RasClient, AnNcclWithoutJsonIsNamed) {
   RasStandIn ras([](const std::string& line) {
     return line.starts_with("SET FORMAT") ? "ERROR: Unknown command SET FORMAT json\n" : as_nccl(line);
   });
-  EXPECT_THAT(problem_of(ras.address()), HasSubstr("NCCL answers in JSON from version 2.28.7 on"));
+  EXPECT_THAT(problem_of_answer(ras.address()), HasSubstr("NCCL answers in JSON from version 2.28.7 on"));
 }
 
 TEST(RasClient, AnotherServiceIsNamed) {
   RasStandIn ras([](const std::string&) { return "HTTP/1.1 400 Bad Request\n"; });
-  EXPECT_THAT(problem_of(ras.address()), HasSubstr("this is another service"));
+  EXPECT_THAT(problem_of_answer(ras.address()), HasSubstr("this is another service"));
 }
 
 TEST(RasClient, AServiceThatDoesNotAnswerIsLeftAtTheDeadline) {
   RasStandIn ras([](const std::string& line) { return line == "VERBOSE STATUS" ? "" : as_nccl(line); });
-  EXPECT_THAT(problem_of(ras.address(), std::chrono::milliseconds(200)),
+  EXPECT_THAT(problem_of_answer(ras.address(), std::chrono::milliseconds(200)),
               HasSubstr("did not answer before the deadline"));
 }
 
 TEST(RasClient, AnAnswerThatIsCutOffIsNoAnswer) {
   RasStandIn ras(
       [](const std::string& line) { return line == "VERBOSE STATUS" ? recorded().substr(0, 900) : as_nccl(line); });
-  EXPECT_THAT(problem_of(ras.address()), HasSubstr("is not JSON, or it is cut off"));
+  EXPECT_THAT(problem_of_answer(ras.address()), HasSubstr("is not JSON, or it is cut off"));
 }
 
 TEST(RasClient, AConnectionThatIsClosedIsNamed) {
   RasStandIn ras([](const std::string& line) { return line.starts_with("TIMEOUT") ? "close" : as_nccl(line); });
-  EXPECT_THAT(problem_of(ras.address()), HasSubstr("closed the connection"));
+  EXPECT_THAT(problem_of_answer(ras.address()), HasSubstr("closed the connection"));
 }
 
 TEST(RasClient, WhereNobodyListensTheMessageNamesTheSettings) {
@@ -158,11 +159,11 @@ TEST(RasClient, WhereNobodyListensTheMessageNamesTheSettings) {
     ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&own), size), 0);
     ASSERT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size), 0);
     address = "127.0.0.1:" + std::to_string(ntohs(own.sin_port));
-    EXPECT_THAT(problem_of(address), ::testing::AllOf(HasSubstr("NCCL_RAS_ENABLE"), HasSubstr(address)));
+    EXPECT_THAT(problem_of_answer(address), ::testing::AllOf(HasSubstr("NCCL_RAS_ENABLE"), HasSubstr(address)));
     close(fd);
   }
-  EXPECT_THAT(problem_of("localhost"), HasSubstr("HOST:PORT is expected"));
-  EXPECT_THAT(problem_of("localhost:http"), HasSubstr("HOST:PORT is expected"));
+  EXPECT_THAT(problem_of_answer("localhost"), HasSubstr("HOST:PORT is expected"));
+  EXPECT_THAT(problem_of_answer("localhost:http"), HasSubstr("HOST:PORT is expected"));
 }
 
 }  // namespace
