@@ -70,6 +70,7 @@ class StoreProcess {
   explicit StoreProcess(const std::string& session_directory);
   const std::string& address() const { return address_; }
   pid_t pid() const { return process_->pid(); }
+  bool running() { return process_->running(); }
   /// Writes a line for the keeper.
   void tell(const std::string& line);
   /// The session ends.

@@ -200,8 +200,7 @@ TEST(Store, EndsWhatLeftTheGroupsWithTheSession) {
     ASSERT_TRUE(alive(daemon));
     EXPECT_EQ(::getsid(daemon) == ::getsid(hub.process().pid()), false) << "it has left the rank's group";
   }
-  // Of another session: it stays.
-  Process other({"--store"}, {{"LOCKSTEP_LIFELINE_FD", "0"}, {"LOCKSTEP_SESSION_DIR", hub.directory() + "x"}});
+  StoreProcess other(hub.directory() + "x");  // of another session: it stays
   ::kill(hub.process(0).pid(), SIGKILL);
   hub.process(0).wait();
   hub.store().end_lifeline();
