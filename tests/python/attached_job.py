@@ -23,7 +23,7 @@ class Job:
         # A rank that is ended by a signal says which of its threads was where.
         self.environment = environment(XDG_RUNTIME_DIR=str(self.folder), PYTHONFAULTHANDLER="1", **more)
         self.ranks = ranks
-        command = [*launcher(ranks, torchrun), str(HERE / "jobs" / "prompt.py"), str(self.folder), mode]
+        command = [*launcher(ranks, torchrun, copied=True), str(HERE / "jobs" / "prompt.py"), str(self.folder), mode]
         self.process = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, cwd=HERE / "jobs")
         self.output = ""

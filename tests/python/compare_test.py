@@ -11,6 +11,7 @@ import sys
 import tempfile
 import unittest
 
+import copies
 from ranks import HERE, environment, launcher
 
 LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
@@ -18,7 +19,7 @@ SCRIPT = str(HERE / "jobs" / "compare_gpt.py")
 
 
 def command(ranks, layout, fault="", **variables):
-    words = [*(launcher(ranks) if ranks > 1 else [sys.executable]), SCRIPT, layout, *([fault] if fault else [])]
+    words = [*(launcher(ranks, copied=True) if ranks > 1 else [copies.interpreter()]), SCRIPT, layout, *([fault] if fault else [])]
     return " ".join([*(f"{key}={each}" for key, each in variables.items()), shlex.join(words)])
 
 
@@ -121,7 +122,8 @@ class Compare(unittest.TestCase):
 
     def small(self, *arguments, ranks=1, **options):
         """Of jobs/compare_small.py."""
-        words = [*(launcher(ranks, **options) if ranks > 1 else [sys.executable]), str(HERE / "jobs" / "compare_small.py")]
+        words = [*(launcher(ranks, copied=True, **options) if ranks > 1 else [copies.interpreter()]),
+                 str(HERE / "jobs" / "compare_small.py")]
         return shlex.join([*words, *arguments])
 
     def small_compared(self, *candidate, reference=("plain",), **options):

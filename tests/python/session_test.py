@@ -12,6 +12,7 @@ import tempfile
 import time
 import unittest
 
+import copies
 from ranks import HERE, environment
 
 sys.path.insert(0, str(HERE.parent / "shell" / "terminal"))
@@ -28,7 +29,7 @@ class Session:
         with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as folder:  # a socket's path is short
             script = pathlib.Path(folder, "cells.py")
             script.write_text("".join(f"# %%\n{each}\n" for each in cells))
-            variables = environment(XDG_RUNTIME_DIR=folder, LOCKSTEP_PYTHON=sys.executable, **more)
+            variables = environment(**{"XDG_RUNTIME_DIR": folder, "LOCKSTEP_PYTHON": copies.interpreter(), **more})
             process = subprocess.Popen([LOCKSTEP, "run", str(script), "-n", str(ranks), "--json", "-", *options],
                                        env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                        cwd=folder)
@@ -216,7 +217,7 @@ class Starts(unittest.TestCase):
                 "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n")
             run = Session("open('/proc/self/cmdline').read().count('_rank.run_as_told')",
                           "x = torch.ones(1); dist.all_reduce(x)",
-                          "x.item()", PYTHONPATH=f"{folder}:{os.environ['PYTHONPATH']}")
+                          "x.item()", PYTHONPATH=f"{folder}:{os.environ['PYTHONPATH']}", LOCKSTEP_PYTHON=sys.executable)
         self.assertEqual((run.code, run.values()), (0, [([0, 1], "1"), ([0, 1], "2.0")]), run.shown)
 
     def test_a_shell_that_sees_the_ranks_files_before_it_hears_of_their_start(self):
@@ -282,7 +283,7 @@ class AtPrompt(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp", ignore_cleanup_errors=True)
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
-        self.terminal = Terminal([LOCKSTEP, f"--python={sys.executable}", "-n", "2"], 200, 50,
+        self.terminal = Terminal([LOCKSTEP, f"--python={copies.interpreter()}", "-n", "2"], 200, 50,
                                  environment(XDG_RUNTIME_DIR=folder.name, XDG_STATE_HOME=folder.name))
         self.addCleanup(self.terminal.close)
         self.terminal.wait_for(PROMPT.format(1))
