@@ -25,7 +25,7 @@ class Backend(unittest.TestCase):
     def run_case(self, backend, case, ranks=2):
         """What each rank has written."""
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([*launcher(ranks), str(JOB), backend, folder, case], env=environment(), cwd=HERE / "jobs",
+            done = subprocess.run([*launcher(ranks, copied=True), str(JOB), backend, folder, case], env=environment(), cwd=HERE / "jobs",
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.assertEqual(done.returncode, 0, done.stdout[-6000:])
             return [pathlib.Path(folder, f"rank-{rank}").read_text().splitlines() for rank in range(ranks)]
