@@ -16,6 +16,7 @@
 #include "worker/cell/cell_error.h"
 #include "worker/interpose/crash.h"
 #include "worker/io_replies.h"
+#include "worker/process/endable_call.h"
 #include "worker/process/interrupt.h"
 #include "worker/process/run_state.h"
 #include "worker/process/stack.h"
@@ -28,6 +29,7 @@ using namespace std::chrono_literals;
 constexpr size_t kChunk = 64 * 1024;     // of output in one message
 constexpr auto kGather = 1ms;            // after a small read, how long the next may gather
 constexpr auto kStackPatience = 80ms;    // a thread that does not let itself be asked (all signals blocked)
+constexpr auto kEndAgain = 20ms;         // until a call that has not noticed is ended again
 constexpr auto kShutdownPatience = 2s;   // for a cell that does not stop
 constexpr auto kExitPatience = 5s;       // for destructors and atexit handlers of cells
 constexpr int kLingerMs = 1500;          // for a hub that does not read
@@ -88,6 +90,7 @@ long IoThread::poll_timeout() const {
   if (stack_deadline_) consider(*stack_deadline_);
   if (end_deadline_) consider(*end_deadline_);
   if (waits_due_) consider(*waits_due_);
+  if (end_call_at_) consider(*end_call_at_);
   if (!next) return -1;
   return std::max<long>(0, std::chrono::ceil<std::chrono::milliseconds>(*next - now).count());
 }
@@ -119,6 +122,7 @@ void IoThread::run() {
     if (items[0].revents != 0) receive();
     pump(false);
     answer_stack_queries();
+    if (end_call_at_ && Clock::now() >= *end_call_at_) end_calls();
     if (waits_entered_.exchange(false) || (waits_due_ && Clock::now() >= *waits_due_)) report_long_waits();
     if (take_death_report()) report_death();
     if (finish_requested_ && socket_) {
@@ -179,7 +183,16 @@ void IoThread::handle(protocol::HubMessage message, std::string frame) {
 
 void IoThread::interrupt(int64_t cell, const char* reason) {
   // The groups are shut down even where no collective is in flight: one may begin at this very moment.
-  if (stop_requests().request(cell, StopReason::interrupt)) dist::abort(reason);
+  if (!stop_requests().request(cell, StopReason::interrupt)) return;
+  dist::abort(reason);
+  end_calls();
+}
+
+void IoThread::end_calls() {
+  end_call_at_.reset();
+  if (stop_requests().pending() != StopReason::interrupt) return;
+  end_call();
+  end_call_at_ = Clock::now() + kEndAgain;
 }
 
 void IoThread::shut_down() {

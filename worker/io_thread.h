@@ -44,6 +44,7 @@ class IoThread {
   void handle(protocol::HubMessage message, std::string frame);
   void handle_query(const protocol::Query& query);
   void interrupt(int64_t cell, const char* reason);
+  void end_calls();
   void shut_down();
   void send(const protocol::WorkerMessage& message, std::string frame = {});
   void pump(bool regardless_of_credit);
@@ -76,6 +77,7 @@ class IoThread {
   std::optional<Clock::time_point> stack_deadline_;
   std::atomic<bool> waits_entered_{false};
   std::optional<Clock::time_point> waits_due_;  // when to look whether a collective lasts
+  std::optional<Clock::time_point> end_call_at_;  // an interrupt is pending, and the run thread may wait in a call
   std::optional<Clock::time_point> end_deadline_;  // the process is ending; if it has not by then, it is ended
   int exit_code_ = 0;
   std::atomic<bool> finish_requested_{false};

@@ -23,6 +23,7 @@
 #include "worker/io_thread.h"
 #include "worker/libtorch.h"
 #include "worker/process/configuration.h"
+#include "worker/process/endable_call.h"
 #include "worker/process/interrupt.h"
 #include "worker/process/outbox.h"
 #include "worker/process/output_pipes.h"
@@ -66,6 +67,7 @@ int run_rank() {
   protocol::outlive_slurm_signals();
   warm_up_stacks();
   StackProbe::watch_this_thread();
+  prepare_endable_calls();
   install_crash_handlers(event_fd);
   send_values_to(*outbox);
   g_io = new IoThread(settings, *outbox, *pipes, *queue, event_fd);

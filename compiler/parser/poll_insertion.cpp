@@ -32,13 +32,6 @@ class PollInserter : public RecursiveASTVisitor<PollInserter> {
     return with_allowed(allowed, [&] { return RecursiveASTVisitor::TraverseLambdaExpr(lambda); });
   }
 
-  bool TraverseCallExpr(CallExpr* call) {
-    const auto* callee = call->getDirectCallee();
-    const bool parallel = callee && callee->getIdentifier() &&
-                          (callee->getName() == "parallel_for" || callee->getName() == "parallel_reduce");
-    return with_allowed(allowed_ && !parallel, [&] { return RecursiveASTVisitor::TraverseCallExpr(call); });
-  }
-
   /// An exception must not leave the body of an OpenMP region, which may run on another thread.
   bool TraverseCapturedStmt(CapturedStmt* region) {
     return with_allowed(false, [&] { return RecursiveASTVisitor::TraverseCapturedStmt(region); });

@@ -9,6 +9,7 @@
 #include "worker/cell/cell.h"
 #include "worker/cell/throw_guard.h"
 #include "worker/process/configuration.h"
+#include "worker/process/endable_call.h"
 #include "worker/process/host.h"
 #include "worker/process/interrupt.h"
 
@@ -96,9 +97,17 @@ bool boolean_argument(std::string_view name) {
 }  // namespace detail
 }  // namespace lockstep
 
-extern "C" void lockstep_poll() {
+namespace {
+bool is_interrupted_here() {
   namespace worker = lockstep::worker;
-  if (worker::stop_requests().pending() == worker::StopReason::interrupt && worker::may_throw_here() &&
-      !worker::throwing_would_terminate())
-    throw lockstep::Interrupted();
+  return worker::stop_requests().pending() == worker::StopReason::interrupt && worker::may_throw_here();
+}
+}  // namespace
+
+extern "C" void lockstep_poll() {
+  if (is_interrupted_here() && !lockstep::worker::throwing_would_terminate()) throw lockstep::Interrupted();
+}
+
+void lockstep::worker::leave_call(Leaving leaving) {
+  if (is_interrupted_here() && may_leave_call(leaving)) throw lockstep::Interrupted();
 }

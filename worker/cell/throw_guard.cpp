@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #include "worker/cell/cell_objects.h"
 #include "worker/cell/line_table.h"
@@ -92,8 +93,9 @@ bool is_terminate_pad(uintptr_t pad) {
   return false;
 }
 
-/// Whether the function that `lsda` belongs to lets an exception pass that comes out of the call at `ip`.
-bool terminates(const uint8_t* lsda, uintptr_t function, uintptr_t ip) {
+/// What the function that `lsda` belongs to does with an exception that comes out of the call at `ip`.
+enum class Reaction { passes, runs_code, terminates };
+Reaction reaction(const uint8_t* lsda, uintptr_t function, uintptr_t ip) {
   Reader reader(lsda);
   const uint8_t pad_encoding = reader.byte();
   const uintptr_t pad_base = pad_encoding == kOmitted ? function : reader.encoded(pad_encoding);
@@ -106,15 +108,27 @@ bool terminates(const uint8_t* lsda, uintptr_t function, uintptr_t ip) {
     const uint64_t pad = reader.encoded(site_encoding), action = reader.uleb();
     if (ip < function + start) break;
     if (ip >= function + start + length) continue;
-    return pad != 0 && action != 0 && is_terminate_pad(pad_base + pad);
+    if (pad == 0) return Reaction::passes;
+    return action != 0 && is_terminate_pad(pad_base + pad) ? Reaction::terminates : Reaction::runs_code;
   }
-  return true;  // a call that the table leaves out must not throw: that is how GCC writes noexcept
+  return Reaction::terminates;  // a call that the table leaves out must not throw: that is how GCC writes noexcept
 }
 
 struct Walk {
   bool terminates = false;
+  bool runs_code = false;  // destructors or handlers
   bool met_cell = false;
+  bool met_library = false;  // before the first cell: one that is neither the C nor the C++ library
 };
+
+/// The prelude is code of cells that is loaded once.
+bool is_plain_library(const link_map* map) {
+  std::string_view name = map->l_name;
+  name.remove_prefix(name.rfind('/') + 1);
+  for (const std::string_view known : {"libc.so", "libpthread.so", "libstdc++.so", "libgcc_s.so", "libprelude.so"})
+    if (name.starts_with(known)) return true;
+  return false;
+}
 
 _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   auto& walk = *static_cast<Walk*>(argument);
@@ -126,20 +140,28 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   // The worker's frames at the inner end (this function, lockstep_poll, sleep) throw; at the outer end is who catches.
   if (is_worker) return walk.met_cell ? _URC_END_OF_STACK : _URC_NO_REASON;
   walk.met_cell = walk.met_cell || find_cell_object(ip);
+  if (!walk.met_cell && !is_plain_library(found.dlfo_link_map)) walk.met_library = true;
   const auto* lsda = static_cast<const uint8_t*>(_Unwind_GetLanguageSpecificData(context));
-  if (lsda && terminates(lsda, _Unwind_GetRegionStart(context), ip)) {
-    walk.terminates = true;
-    return _URC_END_OF_STACK;
-  }
-  return _URC_NO_REASON;
+  if (!lsda) return _URC_NO_REASON;
+  const Reaction does = reaction(lsda, _Unwind_GetRegionStart(context), ip);
+  walk.terminates = does == Reaction::terminates;
+  walk.runs_code = walk.runs_code || does == Reaction::runs_code;
+  return walk.terminates ? _URC_END_OF_STACK : _URC_NO_REASON;
+}
+
+Walk walk_out() {
+  Walk walk;
+  _Unwind_Backtrace(visit, &walk);
+  return walk;
 }
 
 }  // namespace
 
-bool throwing_would_terminate() {
-  Walk walk;
-  _Unwind_Backtrace(visit, &walk);
-  return walk.terminates;
+bool throwing_would_terminate() { return walk_out().terminates; }
+
+bool may_leave_call(Leaving leaving) {
+  const Walk walk = walk_out();
+  return walk.met_cell && !walk.met_library && !walk.terminates && !(walk.runs_code && leaving == Leaving::nothing);
 }
 
 }  // namespace lockstep::worker

@@ -1,13 +1,13 @@
 // Puts the worker's nanosleep, clock_nanosleep, usleep and sleep in front of the C library's: on the run thread they
 // wake up when the cell is interrupted, and throw. (std::this_thread::sleep_for goes on sleeping after EINTR, so that a
 // signal would not do.) On other threads they are the C library's.
-#include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "protocol/cell_abi.h"
+#include "worker/interpose/next.h"
 #include "worker/process/interrupt.h"
 #include "worker/process/run_state.h"
 #include "worker/process/stack.h"
@@ -56,11 +56,6 @@ int64_t sleep_until(clockid_t clock, int64_t end) {
       return rest > 0 ? rest : 0;
     }
   }
-}
-
-template <typename Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "worker/interpose/throw_trace.h"
 
 #include <cxxabi.h>
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <stdexcept>
 #include <typeinfo>
 
+#include "worker/interpose/next.h"
 #include "worker/process/demangle.h"
 #include "worker/process/run_state.h"
 
@@ -88,16 +88,13 @@ std::vector<PastThrow> past_throws(int64_t cell) {
 
 }  // namespace lockstep::worker
 
+using lockstep::worker::next;
+
 namespace {
 
 using Throw = void(void*, std::type_info*, void (*)(void*));
 using Rethrow = void(std::exception_ptr*);  // a class that is not trivial to copy is passed by its address
 using ThrowAgain = void();
-
-template <typename Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-}
 
 /// Whether this thread is in a handler.
 bool handles_exception() {
