@@ -1,8 +1,8 @@
 // Inserts a test of lockstep_poll_requested into the bodies of loops in cells and in the user's headers, and before a
 // backward `goto`, so that an interrupt ends a loop with an ordinary exception.
 //
-// There is no test in noexcept functions and destructors, where an exception would end the process, in code that is
-// evaluated at compile time, and in bodies passed to at::parallel_for, which run on other threads.
+// There is no test in noexcept functions and destructors, where an exception would end the process, and in code that is
+// evaluated at compile time. lockstep_poll() throws on the rank's own thread only.
 #pragma once
 #include "compiler/parser/cell_parser.h"
 
