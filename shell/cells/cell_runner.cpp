@@ -398,7 +398,7 @@ void CellRunner::handle(int rank, FromWorker&, protocol::LongWait& message) {
 void CellRunner::handle(int rank, FromWorker&, protocol::Regrouped& message) { connections_.answered(rank, message); }
 
 void CellRunner::handle(int rank, FromWorker&, protocol::Reply& message) {
-  if (!hangs_.reply(rank, message)) queries_.answered(rank, std::move(message));
+  if (!stopper_.reply(rank, message) && !hangs_.reply(rank, message)) queries_.answered(rank, std::move(message));
 }
 
 /// It belongs to the rank's cell, or to the last one that ran on it: messages of the cells before it have come.

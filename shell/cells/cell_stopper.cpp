@@ -7,7 +7,11 @@ namespace lockstep::shell {
 using std::chrono::milliseconds;
 
 CellStopper::CellStopper(const CellServices& services, OpenCells& cells)
-    : services_(services), cells_(cells), user_deadline_(services.loop), limit_deadline_(services.loop) {}
+    : services_(services),
+      cells_(cells),
+      stuck_(services),
+      user_deadline_(services.loop),
+      limit_deadline_(services.loop) {}
 
 void CellStopper::begin() {
   is_interrupted_ = is_leaving_;
@@ -25,6 +29,7 @@ void CellStopper::start() {
 void CellStopper::stop() {
   user_deadline_.cancel();
   limit_deadline_.cancel();
+  stuck_.cancel();
 }
 
 void CellStopper::interrupt(const RankSet& ranks) {
@@ -52,9 +57,7 @@ void CellStopper::user_step(StopStep step) {
     interrupt(active);
     user_deadline_.set_after(UserStop::kPatience, [this] { user_step(user_.patience_is_over()); });
   } else if (step == StopStep::remind && !active.empty()) {
-    services_.message(fmt::format("{} not come back yet. {} again offers to end {}",
-                                  active.words() + (one ? " has" : " have"), services_.options.interrupt_words,
-                                  one ? "it" : "them"));
+    stuck_.ask(active, [this] { remind(); });
   } else if (step == StopStep::offer && !active.empty()) {
     const bool others = !(services_.workers.live() - active).empty();
     services_.message(fmt::format("{} did not come back. {} once more ends {}: what {} is lost{}", active.words(),
@@ -64,6 +67,17 @@ void CellStopper::user_step(StopStep step) {
   } else if (step == StopStep::end) {
     end(active);
   }
+}
+
+/// Names what an interrupt can't end, and asks whether to end the rank.
+void CellStopper::remind() {
+  if (!cells_.served() || user_.phase() != UserStop::Phase::interrupted) return;
+  const RankSet active = cells_.served()->run.active();
+  if (active.empty()) return;
+  const bool one = active.size() == 1;
+  services_.message(fmt::format("{} not come back yet. {} again offers to end {}{}",
+                                active.words() + (one ? " has" : " have"), services_.options.interrupt_words,
+                                one ? "it" : "them", stuck_.words(active)));
 }
 
 /// Ranks of a job are not ended: the prompt comes back, and the cell goes on there.
@@ -102,11 +116,13 @@ void CellStopper::limit_step() {
     case StopStep::abort:
       if (services_.workers.owns_processes())  // the process group of a job is not the cell's
         services_.workers.hub().send(run.active(), protocol::Abort{"the cell's time is over"});
+      stuck_.ask(run.active());
       break;
     default:
-      services_.message(fmt::format(
-          "{} could not be interrupted and {} {}", run.active().words(), run.active().size() == 1 ? "is" : "are",
-          services_.workers.owns_processes() ? "ended" : "left alone: the cell goes on there"));
+      services_.message(fmt::format("{} could not be interrupted and {} {}{}", run.active().words(),
+                                    run.active().size() == 1 ? "is" : "are",
+                                    services_.workers.owns_processes() ? "ended" : "left alone: the cell goes on there",
+                                    stuck_.words(run.active())));
       end(run.active());
   }
   if (const auto patience = limit_.patience()) limit_deadline_.set_after(*patience, [this] { limit_step(); });
@@ -114,6 +130,7 @@ void CellStopper::limit_step() {
 
 void CellStopper::end_what_stays() {
   limit_.skip_to_end();
+  stuck_.ask(cells_.served()->run.active());
   limit_deadline_.set_after(limit_.patience().value(), [this] { limit_step(); });
 }
 

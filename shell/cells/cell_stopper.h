@@ -4,6 +4,7 @@
 #include "shell/cells/cell_services.h"
 #include "shell/cells/open_cells.h"
 #include "shell/cells/stop_machines.h"
+#include "shell/cells/stuck_ranks.h"
 #include "shell/processes/deadline.h"
 
 namespace lockstep::shell {
@@ -41,9 +42,12 @@ class CellStopper {
   void stay() { is_leaving_ = false; }
   /// Ends the ranks of the served cell that are still in it after a while: an interrupt and an abort have been sent.
   void end_what_stays();
+  /// Takes the answer of a rank that was asked where it is. Returns false where somebody else has asked.
+  bool reply(int rank, const protocol::Reply& reply) { return stuck_.reply(rank, reply); }
 
  private:
   void user_step(StopStep step);
+  void remind();
   void user_step_in_job(StopStep step, const RankSet& active);
   void limit_step();
   void end(const RankSet& ranks);
@@ -52,6 +56,7 @@ class CellStopper {
   OpenCells& cells_;
   UserStop user_;
   LimitStop limit_;
+  StuckRanks stuck_;
   bool is_interrupted_ = false;
   bool is_leaving_ = false;
   bool gives_up_ = false;
