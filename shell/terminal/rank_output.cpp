@@ -70,8 +70,15 @@ std::string RankOutput::value_gutter(const RankSet& ranks) const {
 std::string RankOutput::printable(std::string_view line) const {
   if (!screen_.terminal) return std::string(line);
   std::string result;
+  const auto is_special = [](char c) { return c < ' ' || c > '~'; };
   for (size_t at = 0; at < line.size();) {
     const std::string_view rest = line.substr(at);
+    // A flood is mostly plain characters: they are copied at once.
+    if (const auto plain = std::find_if(rest.begin(), rest.end(), is_special) - rest.begin(); plain > 0) {
+      result += rest.substr(0, static_cast<size_t>(plain));
+      at += static_cast<size_t>(plain);
+      continue;
+    }
     if (const size_t escape = escape_length(rest)) {
       result += rest.substr(0, escape);
       at += escape;
