@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 HIGH = 500  # above the descriptors of any test, and below the usual limit of 1024
 SIZE = struct.Struct("<I")
@@ -40,8 +39,10 @@ def interpreter():
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(f"{folder.name}/torch")
         listener.listen(64)
-        # Its standard input ends with the test.
-        process = subprocess.Popen([sys.executable, __file__, "--serve", str(listener.fileno())], stdin=subprocess.PIPE,
+        # Its standard input ends with the test. Frames of a file would be taken for those of the program.
+        with open(__file__, encoding="utf-8") as file:
+            server = [sys.executable, "-c", file.read(), "--serve", str(listener.fileno()), os.path.dirname(os.path.abspath(__file__))]
+        process = subprocess.Popen(server, stdin=subprocess.PIPE,
                                    pass_fds=[listener.fileno()], start_new_session=True,
                                    env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"})
         listener.close()
@@ -159,7 +160,8 @@ def become(received, arguments, folder, variables, descriptors):
         sys.argv = arguments
         launch.main()
     elif arguments[0] == "-c":
-        launch.run_code(arguments[1], "<string>", "", ["-c", *arguments[2:]])
+        module = launch.main_module(["-c", *arguments[2:]], "")
+        exec(compile(arguments[1], "<string>", "exec"), module.__dict__)
     else:
         launch.run_script(arguments[0], arguments[1:])
     sys.exit()
@@ -167,6 +169,7 @@ def become(received, arguments, folder, variables, descriptors):
 
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
+        sys.path[0] = sys.argv[3]
         serve(socket.socket(fileno=int(sys.argv[2])))
     else:
         ask(sys.argv[1], sys.argv[2:])

@@ -32,20 +32,21 @@ def import_torch():
 
 def run_script(path, arguments):
     """As `python PATH ARGUMENT…`, with torch."""
+    module = main_module([path, *arguments], os.path.dirname(os.path.abspath(path)))
+    module.__file__ = path
     with open(path, encoding="utf-8") as file:
-        run_code(file.read(), path, os.path.dirname(os.path.abspath(path)), [path, *arguments])
+        code = compile(file.read(), path, "exec")
+    exec(code, module.__dict__)
 
 
-def run_code(text, name, folder, words):
-    """Runs the program `text` in place of this one. `folder`: the first in which it looks for modules."""
+def main_module(words, folder):
+    """Of a program that runs in place of this one. `folder`: the first in which it looks for modules."""
     import torch
     if torch._is_device_backend_autoload_enabled():
         torch._import_device_backends()
     sys.argv, sys.path[0] = words, folder
     module = sys.modules["__main__"] = types.ModuleType("__main__")
-    if folder:
-        module.__file__ = name
-    exec(compile(text, name, "exec"), module.__dict__)
+    return module
 
 
 def start_rank(variables, command):

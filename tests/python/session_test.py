@@ -283,7 +283,7 @@ class AtPrompt(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp", ignore_cleanup_errors=True)
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
-        self.terminal = Terminal([LOCKSTEP, f"--python={copies.interpreter()}", "-n", "2"], 200, 50,
+        self.terminal = Terminal([LOCKSTEP, f"--python={sys.executable}", "-n", "2"], 200, 50,
                                  environment(XDG_RUNTIME_DIR=folder.name, XDG_STATE_HOME=folder.name))
         self.addCleanup(self.terminal.close)
         self.terminal.wait_for(PROMPT.format(1))
