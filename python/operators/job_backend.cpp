@@ -453,10 +453,8 @@ json end_job_abort(const Call&) {
 
 json enter_cell(const Call& call) {
   if (const auto log = job_log()) log->set_context(call.arguments.at("cell"), call.arguments.at("step"));
-  return json::object();
+  return {{"meetings", dist::meetings()}};
 }
-
-json count_meetings(const Call&) { return {{"meetings", dist::meetings()}}; }
 
 json make_wrapper(const Call& call) {
   if (call.arguments.at("begins"))
@@ -471,7 +469,8 @@ json leave_cell(const Call&) {
   bool is_broken = false;
   for (const auto& [made, backend] : living_groups())
     is_broken = is_broken || (!backend->group()->live() && !backend->group()->excluded());
-  return {{"regroup", is_broken},
+  return {{"meetings", dist::meetings()},
+          {"regroup", is_broken},
           {"collectives", log ? json(dist::CollectiveLogReader(log->mapping()).progress()) : json::object()}};
 }
 

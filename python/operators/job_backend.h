@@ -36,13 +36,12 @@ nlohmann::json reconnect_job_backend(const Call& call);
 nlohmann::json abort_job_groups(const Call& call);
 nlohmann::json end_job_abort(const Call& call);
 
-/// Collectives from here on are those of statement "step" of "cell".
+/// Collectives from here on are those of statement "step" of "cell". Returns how often this process has met other ranks
+/// so far ("meetings": collectives/log/meetings.h).
 nlohmann::json enter_cell(const Call& call);
-/// Returns how often this process has met other ranks ("meetings": collectives/log/meetings.h).
-nlohmann::json count_meetings(const Call& call);
 /// From "begins" (true) on, until false, what this process says to others is the making of a wrapper, and no meeting.
 nlohmann::json make_wrapper(const Call& call);
-/// Returns what the message Done says about collectives: "regroup" and "collectives".
+/// Returns what the message Done says about collectives, "regroup" and "collectives", and "meetings" as enter_cell.
 nlohmann::json leave_cell(const Call& call);
 /// Returns the "calls" that were entered and are not done, {"entry", "op", "seq", "entered_s_ago", "where"}, and where the
 /// "last" call was.

@@ -337,7 +337,6 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("end_job_abort", end_job_abort);
   LOCKSTEP_OPERATOR("enter_cell", enter_cell);
   LOCKSTEP_OPERATOR("leave_cell", leave_cell);
-  LOCKSTEP_OPERATOR("count_meetings", count_meetings);
   LOCKSTEP_OPERATOR("make_wrapper", make_wrapper);
   LOCKSTEP_OPERATOR("calls_in_flight", calls_in_flight);
   LOCKSTEP_OPERATOR("native_stack", native_stack);

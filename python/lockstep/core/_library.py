@@ -20,6 +20,7 @@ _TORCH_FOLDER = os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep
 _loaded = False
 _loading = threading.RLock()
 after_loading: list[Callable[[], object]] = []  # what parts above this one do then
+_encode = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder for each call
 _constants: dict[str, Any] = {}  # of the library: what the operator `start` returns
 
 
@@ -148,7 +149,7 @@ def call(operator: str, tensors: Sequence[torch.Tensor] = (), **arguments: Any) 
 
 
 def _call(operator: str, tensors: Sequence[torch.Tensor], arguments: dict[str, Any]) -> dict[str, Any]:
-    text = json.dumps(_plain(arguments), allow_nan=False)
+    text = _encode(_plain(arguments)) if arguments else "{}"
     result: dict[str, Any] = json.loads(getattr(torch.ops.lockstep, operator)(list(tensors), text))
     error = result.get("error")
     if error is not None:

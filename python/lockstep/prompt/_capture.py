@@ -19,6 +19,7 @@ _F_SETPIPE_SZ = 1031
 _PIPE_BYTES = 1 << 20
 STREAMS = ("stdout", "stderr")
 _c_library = ctypes.CDLL(None)
+_c_streams = [ctypes.c_void_p.in_dll(_c_library, name) for name in STREAMS]  # the variables: what they point to may change
 
 
 def _of_python() -> list[Any]:
@@ -33,8 +34,8 @@ def flush() -> None:
         except Exception:  # None, closed, or of a class of the program's own
             pass
     # Not all streams are flushed: a thread that reads the standard input holds that one.
-    for name in STREAMS:
-        _c_library.fflush(ctypes.c_void_p.in_dll(_c_library, name))
+    for each in _c_streams:
+        _c_library.fflush(each)
 
 
 def write(text: str) -> None:

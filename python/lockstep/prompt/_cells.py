@@ -62,7 +62,7 @@ class Cell:
         flags = frame.f_code.co_flags & _FUTURE_FLAGS | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         tree = ast.parse(text, name)
         self._globals = _Globals()
-        if any(isinstance(each, ast.Global) for each in ast.walk(tree)):
+        if "global" in text and any(isinstance(each, ast.Global) for each in ast.walk(tree)):
             compile(tree, name, "exec", flags, dont_inherit=True)  # raises where a name is used before
             tree = self._globals.visit(tree)
         whole = compile(tree, name, "exec", flags, dont_inherit=True)
@@ -146,6 +146,8 @@ def data_of(value: Any) -> Any:
     """The value as JSON; None if it has no such form."""
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_VALUE else None
+    if type(value) is int:  # the most frequent value: it takes no JSON to see that it has such a form
+        return value if -(2**63) <= value < 2**64 else None
     is_container = isinstance(value, (list, tuple, dict))
     if not isinstance(value, (bool, int, float)) and not (is_container and len(value) <= 1000):
         return None

@@ -14,6 +14,7 @@ from lockstep.core import _library
 from lockstep.prompt import _capture, _zmtp
 
 _CHUNK = 1 << 16
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode  # json.dumps would make an encoder for each message
 
 
 class Shell:
@@ -101,8 +102,7 @@ class Shell:
 
     def _header(self, message: dict[str, Any]) -> bytes:
         # Half of a surrogate pair is no text: it becomes a question mark.
-        text = json.dumps({"v": self.protocol, **message}, allow_nan=False, ensure_ascii=False)
-        return text.encode("utf-8", "replace")
+        return _encode({"v": self.protocol, **message}).encode("utf-8", "replace")
 
     def _send(self, *messages: Sequence[bytes]) -> None:
         with self.lock:

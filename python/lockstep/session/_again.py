@@ -97,46 +97,47 @@ def _first_lost(names: set[str]) -> str | None:
 class Steps:
     """The statements of a cell that runs."""
 
-    def __init__(self, cell: int, arguments: dict[str, Any], names: dict[str, Any]) -> None:
-        """`arguments`: protocol::function::Python."""
+    def __init__(self, cell: int, arguments: dict[str, Any], names: dict[str, Any], meetings: int) -> None:
+        """`arguments`: protocol::function::Python. `meetings`: how often this process had met others when it entered
+        the cell."""
         self._cell, self._arguments, self._names = cell, arguments, names
         self._running: int | None = None
         self._done = 0  # statements that have ended, or that did not run again
         self._ran = 0
-        self._met_before = 0
+        self._met_before = meetings
         self._meetings: list[int] = []
         self._groups: list[int] = []
         self._left_out: list[dict[str, Any]] = []
 
     def begins(self, index: int, step: _cells.Step) -> bool:
         """Whether the statement runs."""
-        self._end_step()
+        if index > 0:  # the cell was entered at its first statement
+            self._end_step(int(_library.call("enter_cell", cell=self._cell, step=index)["meetings"]))
         self._groups.append(distributed_c10d._world.group_count)
         if self._arguments.get("again") and not self._runs_again(index, step):
             self._done += 1
             return False
-        _library.call("enter_cell", cell=self._cell, step=index)
-        self._running, self._met_before = index, _meetings()
+        self._running = index
         return True
 
-    def finish(self, is_ok: bool) -> dict[str, Any]:
-        """Fields of the message Done."""
+    def finish(self, is_ok: bool, meetings: int) -> dict[str, Any]:
+        """Fields of the message Done. `meetings`: as they are now."""
         if is_ok:
-            self._end_step()
-        elif self._running is not None and _meetings() != self._met_before:
+            self._end_step(meetings)
+        elif self._running is not None and meetings != self._met_before:
             self._meetings.append(self._running)
         again = bool(self._arguments.get("again"))
         return {"steps_done": self._ran if again else self._done, "meetings": self._meetings, "groups": self._groups,
                 "left_out": self._left_out}
 
-    def _end_step(self) -> None:
-        if self._running is None:
-            return
-        if _meetings() != self._met_before:
-            self._meetings.append(self._running)
-        self._running = None
-        self._done += 1
-        self._ran += 1
+    def _end_step(self, meetings: int) -> None:
+        if self._running is not None:
+            if meetings != self._met_before:
+                self._meetings.append(self._running)
+            self._running = None
+            self._done += 1
+            self._ran += 1
+        self._met_before = meetings
 
     def _runs_again(self, index: int, step: _cells.Step) -> bool:
         names = _Names(step.code)
@@ -164,10 +165,6 @@ class Steps:
             lost_here = f" (so there is no {', '.join(sorted(names.bound))})" if names.bound else ""
             self._left_out.append({"line": step.line, "why": why + lost_here})
         return not why
-
-
-def _meetings() -> int:
-    return int(_library.call("count_meetings")["meetings"])
 
 
 def watch_wrappers() -> None:

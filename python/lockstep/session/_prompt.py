@@ -18,6 +18,7 @@ _INTERRUPT_SECONDS = 0.2  # after which a cell that an interrupt has not ended i
 class SessionPrompt(_prompt.Prompt):
     _aborted: set[int] | None = None  # cells that were freed from collectives
     _steps: _again.Steps | None = None  # of the cell that runs, or was the last
+    _meetings = 0  # how often this process had met others when it entered the cell
 
     # ---- The thread that runs cells ----------------------------------------------------------------------------------
 
@@ -33,21 +34,23 @@ class SessionPrompt(_prompt.Prompt):
 
     def _begin_cell(self, cell: int) -> None:
         self._steps = None
-        _library.call("enter_cell", cell=cell, step=0)
+        self._meetings = int(_library.call("enter_cell", cell=cell, step=0)["meetings"])
 
     def _run_steps(self, cell: int, compiled: _cells.Cell, arguments: dict[str, Any]) -> Any:
         if arguments.get("own_names"):
             return super()._run_steps(cell, compiled, arguments)
-        self._steps = _again.Steps(cell, arguments, self._frames.selected.f_globals)
+        self._steps = _again.Steps(cell, arguments, self._frames.selected.f_globals, self._meetings)
         return compiled.run(self._frames.selected, begins=self._steps.begins)
 
     def _note_error(self, error: BaseException, number: int) -> None:
         _debugger.note(error, number)
 
     def _end_cell(self, cell: int, done: dict[str, Any]) -> None:
-        done.update(_library.call("leave_cell"))
+        left = _library.call("leave_cell")
+        meetings = int(left.pop("meetings"))
+        done.update(left)
         if self._steps is not None:
-            done.update(self._steps.finish(done["status"] == "ok"))
+            done.update(self._steps.finish(done["status"] == "ok", meetings))
         if self._aborted and cell in self._aborted:
             self._aborted.discard(cell)
             if done["status"] == "error":
