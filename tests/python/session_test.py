@@ -15,7 +15,8 @@ import unittest
 import copies
 from ranks import HERE, environment
 
-sys.path.insert(0, str(HERE.parent / "shell" / "terminal"))
+sys.path[:0] = [str(HERE.parent / "shell" / "terminal"), str(HERE.parent / "support")]
+from terminal_screen import Program  # noqa: E402
 from tmux import Terminal  # noqa: E402
 
 PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ )?▸ *\n?\Z"
@@ -363,6 +364,45 @@ class AtPrompt(unittest.TestCase):
         self.terminal.press("Enter")
         self.terminal.wait_for(PROMPT.format(3))
         self.assertIn("0-1 = 5", self.terminal.screen())
+
+
+class Floods(unittest.TestCase):
+    """What ranks write by the megabyte, on a terminal that takes it as quickly as it comes."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp", ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.program = Program([LOCKSTEP, f"--python={sys.executable}", "-n", "2"], columns=120, rows=40,
+                               environment=environment(XDG_RUNTIME_DIR=folder.name, XDG_STATE_HOME=folder.name))
+        self.addCleanup(self.program.__exit__)
+        self.shown_until(b"In [1]")
+
+    def shown_until(self, text):
+        shown = bytearray()
+        while text not in shown[-200_000:]:  # more than one piece
+            self.assertTrue(select.select([self.program.fd], [], [], 120)[0], shown[-2000:])
+            shown += os.read(self.program.fd, 1 << 16)
+        return bytes(shown)
+
+    def test_a_print_of_many_megabytes_from_each_rank(self):
+        self.program.send("print('QZ'[rank] * 20_000_000)\r")
+        shown = self.shown_until(b"In [2]")
+        for each in b"QZ":  # the end of a line is drawn again while it grows
+            self.assertIn(shown.count(each), range(20_000_000, 21_000_000))
+        self.program.send("for i in range(20_000): print('QZ'[rank] * 100, i)\r")
+        shown = self.shown_until(b"In [3]")
+        lines = {(each[0:1], int(number)) for each, number in re.findall(rb"(Q{100}|Z{100}) (\d+)\r\n", shown)}
+        self.assertEqual(lines, {(each, i) for each in (b"Q", b"Z") for i in range(20_000)})
+        status = pathlib.Path("/proc", str(self.program.pid), "status").read_text()
+        self.assertLess(int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]), 100_000, "the shell keeps what it has shown")
+
+    def test_an_interrupt_of_a_flood(self):
+        self.program.send("while True: print('Q' * 1_000_000)\r")
+        self.shown_until(b"Q" * 100_000)
+        self.program.send("\x03")
+        self.assertIn("ranks 0-1: interrupted".encode(), self.shown_until(b"In [2]"))
+        self.program.send("'al' + 'ive'\r")
+        self.shown_until(b"alive")
 
 
 if __name__ == "__main__":
