@@ -4,6 +4,7 @@
 --cell-timeout interrupts each cell. It must have come to the call by then, which tests do not rely on: an interrupt that comes
 before a call ends it just so.
 """
+import signal
 import sys
 
 from faults_test import Session, check, run_tests
@@ -102,12 +103,18 @@ def test_calls_that_are_ended():
 
 
 def test_calls_that_are_named():
+    """Ctrl-C leaves the rank as it is, and says where; the session's end ends it, and says where."""
     for name, (body, named) in NAMED.items():
-        session = Session(SETUP + f"// %% {name}\n{body}\n// %% next\nstd::cout << \"next\" << std::endl;\n", "-n", "1", "--keep-going", "--cell-timeout", "0.3")
+        at = body.rindex("\n") + 1
+        session = Session(SETUP + f"// %% {name}\n{body[:at]}std::cout << \"in\" << std::endl;\n{body[at:]}\n", "-n", "1")
+        check(session.until_text("in\n"), f"{name}: {session.events}")
+        session.process.send_signal(signal.SIGINT)
+        said = session.until(lambda e: e["event"] == "message" and "has not come back yet" in e["text"])
+        check(said and named in said["text"] and "cell 2, line" in said["text"], f"{name}: {said}")
+        session.process.send_signal(signal.SIGTERM)
         session.finish()
         text = not_ended(session)
         check(text and named in text and "cell 2, line" in text, f"{name}: {text}, {session.of('cell')}")
-        check(session.of("cell")[1]["status"] == "timeout", f"{session.of('cell')}")
 
 
 if __name__ == "__main__":

@@ -150,8 +150,14 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
 }
 
 Walk walk_out() {
+  // The walk reads line tables, and the worker's open() and read() would walk again.
+  static thread_local bool t_walks = false;
   Walk walk;
+  walk.terminates = t_walks;
+  if (t_walks) return walk;
+  t_walks = true;
   _Unwind_Backtrace(visit, &walk);
+  t_walks = false;
   return walk;
 }
 
