@@ -139,6 +139,8 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   const bool is_worker = found.dlfo_link_map == own_object();
   // The worker's frames at the inner end (this function, lockstep_poll, sleep) throw; at the outer end is who catches.
   if (is_worker) return walk.met_cell ? _URC_END_OF_STACK : _URC_NO_REASON;
+  // The handler of a signal calls, not the cell: where its stack is taken the worker writes.
+  if (before && !walk.met_cell) walk.met_library = true;
   walk.met_cell = walk.met_cell || find_cell_object(ip);
   if (!walk.met_cell && !is_plain_library(found.dlfo_link_map)) walk.met_library = true;
   const auto* lsda = static_cast<const uint8_t*>(_Unwind_GetLanguageSpecificData(context));
