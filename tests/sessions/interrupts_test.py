@@ -103,15 +103,18 @@ def test_calls_that_are_ended():
 
 
 def test_calls_that_are_named():
-    """After Ctrl-C a script ends, and with it the rank."""
+    """Ctrl-C leaves the rank as it is, and says where; the session's end ends it, and says where."""
     for name, (body, named) in NAMED.items():
         at = body.rindex("\n") + 1
         session = Session(SETUP + f"// %% {name}\n{body[:at]}std::cout << \"in\" << std::endl;\n{body[at:]}\n", "-n", "1")
         check(session.until_text("in\n"), f"{name}: {session.events}")
         session.process.send_signal(signal.SIGINT)
+        said = session.until(lambda e: e["event"] == "message" and "has not come back yet" in e["text"])
+        check(said and named in said["text"] and "cell 2, line" in said["text"], f"{name}: {said}")
+        session.process.send_signal(signal.SIGTERM)
         session.finish()
         text = not_ended(session)
-        check(text and named in text and "cell 2, line" in text, f"{name}: {text}, {session.events[-6:]}")
+        check(text and named in text and "cell 2, line" in text, f"{name}: {text}, {session.of('cell')}")
 
 
 if __name__ == "__main__":
