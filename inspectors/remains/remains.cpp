@@ -13,9 +13,10 @@ bool is_frozen(const EvidenceFrame& frame) { return frame.file.starts_with("<fro
 
 bool is_of_program(const EvidenceFrame& frame) {
   // A folder of the user may be called torch, or end so: pytorch/train.py.
-  constexpr std::array kOthers = {"/site-packages/", "/dist-packages/", "/lib/python",   "/torch/nn/",
-                                  "/torch/_",        "/torch/optim/",   "/torch/utils/", "/torch/distributed/",
-                                  "/torch/autograd/"};
+  constexpr std::array kOthers = {"/site-packages/", "/dist-packages/", "/lib/python", "/torch/nn/", "/torch/_",
+                                  "/torch/optim/", "/torch/utils/", "/torch/distributed/", "/torch/autograd/",
+                                  // Templates of headers, which are functions of the program without optimization.
+                                  "/include/c++/", "/torch/include/"};
   return !is_frozen(frame) && !frame.file.starts_with("torch/") &&
          std::ranges::none_of(kOthers, [&](const char* each) { return frame.file.find(each) != std::string::npos; });
 }

@@ -63,11 +63,11 @@ struct Remains {
   std::vector<std::string> unread;  // what was not read or not used, and why, a sentence each
 };
 
-/// Whether a frame is of the program: not of Python itself, nor of installed packages.
+/// Whether a frame is of the program: not of Python itself, nor of installed packages, nor of headers of the C++ library
+/// or of LibTorch.
 bool is_of_program(const EvidenceFrame& frame);
 
-/// Returns the innermost frame of the program: not of Python itself, nor of installed packages. If all frames are of
-/// those, it is the innermost; null without frames.
+/// Returns the innermost frame of the program. If there is none, it is the innermost; null without frames.
 const EvidenceFrame* program_frame(const std::vector<EvidenceFrame>& frames);
 
 }  // namespace lockstep::inspect
