@@ -20,6 +20,9 @@ TEST(Activity, OfStacksAsTheyAreSeen) {
       {FindingKind::condition,
        {c(""), c("pthread_cond_wait"), c("std::condition_variable::wait(std::unique_lock<std::mutex>&)"), cell(4)}},
       {FindingKind::condition, {c(""), c("pthread_join"), c("std::thread::join()"), cell(4)}},
+      {FindingKind::lock, {c(""), c("pthread_rwlock_timedrdlock"), cell(4)}},  // by which an interrupt can end the wait
+      {FindingKind::lock, {c(""), c("sem_timedwait"), cell(4)}},
+      {FindingKind::condition, {c("pthread_timedjoin_np"), cell(4)}},
       {FindingKind::reading, {c("read"), c("_IO_file_underflow"), c("std::istream::get()"), cell(4)}},
       {FindingKind::polling, {c("poll"), cell(4)}},
       {FindingKind::child, {c("wait4"), c("system"), cell(4)}},

@@ -25,6 +25,10 @@ std::string shortened(std::string name) {
   return name;
 }
 
+/// Whether it stands in front of a function of the C library in which threads wait (worker/interpose/locks.cpp): it says
+/// what the thread waits for, which the C library's inner functions, that have no names, do not.
+bool is_wait(std::string_view name) { return name.starts_with("pthread_") || name.starts_with("sem_"); }
+
 std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace
@@ -122,10 +126,10 @@ std::vector<Frame> Symbols::resolve(std::span<const uintptr_t> addresses) {
     for (const size_t i : members) inside.push_back(addresses[i]);
     std::vector<std::string> names(inside.size());
     const bool is_worker = map == own_object();
-    if (!is_worker) DynamicSymbols(map).name(inside, names);
+    DynamicSymbols(map).name(inside, names);
     for (size_t k = 0; k < members.size(); ++k) {
       Frame& frame = outside[members[k]];
-      frame.worker = is_worker;
+      frame.worker = is_worker && !is_wait(names[k]);
       frame.object = std::string(file_name(map->l_name));
       if (!names[k].empty()) frame.function = symbol_name(names[k]);
     }

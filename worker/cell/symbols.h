@@ -27,7 +27,8 @@ class Symbols {
   Symbols();
   ~Symbols();
 
-  /// Returns frames, innermost first; a call that was inlined is one of its own. Frames of the worker are left out.
+  /// Returns frames, innermost first; a call that was inlined is one of its own. Frames of the worker are left out, but for
+  /// functions that stand in front of those of the C library that wait for threads.
   std::vector<Frame> resolve(std::span<const uintptr_t> addresses);
   std::vector<Frame> resolve(const Stack& stack) { return resolve({stack.pc, static_cast<size_t>(stack.size)}); }
 
