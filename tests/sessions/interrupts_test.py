@@ -106,11 +106,15 @@ def test_calls_that_are_ended():
 
 def end_named_call(name, body, named):
     at = body.rindex("\n") + 1
-    session = Session(SETUP + f"// %% {name}\n{body[:at]}std::cout << \"in\" << std::endl;\n{body[at:]}\n", "-n", "1")
-    check(session.until_text("in"), f"{name}: {session.events}")
-    session.process.send_signal(signal.SIGINT)
-    said = session.until(lambda e: e["event"] == "message" and "has not come back yet" in e["text"])
-    check(said and named in said["text"], f"{name}: {said}")
+    script = SETUP + f"// %% {name}\n{body[:at]}std::cout << \"in\\n\" << std::flush;\n{body[at:]}\n"
+    for _ in range(10):
+        session = Session(script, "-n", "1")
+        check(session.until_text("in\n"), f"{name}: {session.events}")
+        session.process.send_signal(signal.SIGINT)
+        said = session.until(lambda e: e["event"] == "message" and "has not come back yet" in e["text"])
+        if said or session.of("cell")[-1]["status"] != "interrupted":
+            break  # else the interrupt came before the call, and has ended the cell
+    check(said and named in said["text"], f"{name}: {said}, {session.of('cell')}")
     session.process.send_signal(signal.SIGTERM)
     session.finish()
     text = not_ended(session)
