@@ -1,4 +1,6 @@
 // %time, %%time and %%timeit: how long a cell takes to compile and to run, per rank.
+#include <regex>
+
 #include "shell/session/session_core.h"
 #include "shell/session/timing.h"
 
@@ -13,13 +15,26 @@ CellOutcome time_line(MagicCall& call) {
   return {};
 }
 
+const MagicDescription kRepeats = {{"-n,--loops N", "so many loops in a run; default: as many as take 5 ms"},
+                                   {"-r,--runs R", "so many runs; default: as many as take a second, 5 at least"}};
+
+Repeats repeats_of(const MagicArguments& given) {
+  return {.loops = given.count("--loops").value_or(0), .runs = given.count("--runs").value_or(0)};
+}
+
+/// Options stand before the code. Code of either language can begin with a sign, but not with `-n 3`.
 CellOutcome timeit_line(MagicCall& call) {
-  timeit(call.session, call.arguments + ";", {}, 1);
+  static const std::regex options(R"(^(\s*(-[nr]|--loops|--runs)\s+\d+(?=\s))*\s*)");
+  std::smatch found;
+  std::regex_search(call.arguments, found, options);
+  CellSettings settings;
+  settings.timeit = repeats_of(MagicArguments(kRepeats, "%timeit" + usage_of(kRepeats) + " CODE", found.str()));
+  timeit(call.session, std::string(found.suffix()) + ";", settings, 1);
   return {};
 }
 
 void time_cell(MagicCall&, CellSettings& settings) { settings.time = true; }
-void timeit_cell(MagicCall&, CellSettings& settings) { settings.timeit = true; }
+void timeit_cell(MagicCall& call, CellSettings& settings) { settings.timeit = repeats_of(call.given); }
 
 const RegisterMagic kTime({.name = "time",
                            .summary = "per rank: time to compile and to run, and the spread",
@@ -34,7 +49,8 @@ const RegisterMagic kTimeit(
     {.name = "timeit",
      .summary = "runs this cell many times, equally often on all ranks: mean, deviation and best per rank",
      .help = "The cell is run as a block: what it declares is local to it. Collectives in it stay in step.",
-     .takes = {{"CODE", "what to run: train_step()"}},
+     .takes = {kRepeats[0], kRepeats[1], {"CODE", "what to run: train_step()"}},
+     .cell_takes = kRepeats,
      .line = timeit_line,
      .cell = timeit_cell,
      .verbatim = true,

@@ -35,7 +35,8 @@ std::string usage_of(const Magic& magic, MagicForm line_form) {
 }
 
 std::string details_of(const Magic& magic, MagicForm line_form) {
-  const std::string arguments = help_of(magic.takes_as(line_form)) + help_of(magic.cell_takes);
+  std::string arguments = help_of(magic.takes_as(line_form));
+  if (const std::string more = help_of(magic.cell_takes); arguments.find(more) == std::string::npos) arguments += more;
   if (arguments.empty()) return magic.help;
   return magic.help + (magic.help.empty() ? "" : "\n") + arguments.substr(0, arguments.size() - 1);
 }

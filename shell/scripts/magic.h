@@ -1,5 +1,6 @@
 // A magic is one file under shell/magics/ that registers itself and carries its help. How to add one: docs/magics.md.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,6 +33,12 @@ struct CellEnd {
   RankSet completed;  // ranks that ran all of it
 };
 
+/// How often %timeit runs its code; 0: as often as it takes.
+struct Repeats {
+  int64_t loops = 0;  // in one measurement
+  int64_t runs = 0;   // measurements
+};
+
 /// Says how a cell magic changes the way in which the rest of its cell is run.
 struct CellSettings {
   std::optional<RankSet> ranks;
@@ -39,7 +46,7 @@ struct CellSettings {
   std::optional<int> optimize;
   bool debug = false;
   bool time = false;
-  bool timeit = false;
+  std::optional<Repeats> timeit;
   bool own_names = false;  // what Python code assigns and defines is gone after it
   /// C++ that runs on the cell's ranks before the cell, and C++ that runs after it, also where the cell failed. The
   /// second is asked for when the cell has ended, so that it can use names that the cell has defined.

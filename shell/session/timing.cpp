@@ -51,7 +51,7 @@ using Samples = std::map<int, std::vector<double>>;   // rank → ms of each run
 
 /// Runs the body, so many times at once, until there are runs enough. Returns nothing when it went wrong; the error has been emitted.
 Samples measure(SessionCore& session, int64_t loops, const std::string& body, const CellSettings& settings, int line,
-                size_t fewest, double whole_ms) {
+                size_t fewest, double whole_ms, size_t most = kMostRuns) {
   std::string code = body;
   if (settings.language.value_or(session.language()) == Language::python) {
     // What it assigns is local to it, as in IPython.
@@ -74,7 +74,7 @@ Samples measure(SessionCore& session, int64_t loops, const std::string& body, co
     }
     total += slowest;
     const size_t runs = samples.begin()->second.size();
-    return (runs >= fewest && total >= whole_ms) || runs >= kMostRuns;
+    return (runs >= fewest && total >= whole_ms) || runs >= most;
   });
   if (result.status != CellStatus::ok) samples.clear();
   return samples;
@@ -83,19 +83,25 @@ Samples measure(SessionCore& session, int64_t loops, const std::string& body, co
 }  // namespace
 
 void timeit(SessionCore& session, const std::string& body, const CellSettings& settings, int line) {
-  // The first run pays for caches and lazy set-up, and is left out.
-  const Samples trial = measure(session, 1, body, settings, line, 3, 0);
-  if (trial.empty()) return;
-  double once = 0;
-  for (const auto& [rank, ms] : trial) once = std::max(once, *std::min_element(ms.begin() + 1, ms.end()));
-  // The number is a power of ten: few enough that `lockstep build` compiles them all.
-  int64_t loops = 1;
-  while (static_cast<double>(loops) * once < kLongEnough_ms && loops < kMostLoops) loops *= 10;
+  const Repeats repeats = settings.timeit.value_or(Repeats());
   const auto measure_loops = [&](int64_t count) {
+    if (const auto runs = static_cast<size_t>(repeats.runs); runs > 0)
+      return measure(session, count, body, settings, line, runs, 0, runs);
     return measure(session, count, body, settings, line, kFewestRuns, kWholeTime_ms);
   };
-  if (session.options().rehearsal)
-    for (int64_t count = kMostLoops; count > 1; count /= 10) measure_loops(count);
+  int64_t loops = repeats.loops;
+  if (loops == 0) {
+    // The first run pays for caches and lazy set-up, and is left out.
+    const Samples trial = measure(session, 1, body, settings, line, 3, 0);
+    if (trial.empty()) return;
+    double once = 0;
+    for (const auto& [rank, ms] : trial) once = std::max(once, *std::min_element(ms.begin() + 1, ms.end()));
+    // The number is a power of ten: few enough that `lockstep build` compiles them all.
+    loops = 1;
+    while (static_cast<double>(loops) * once < kLongEnough_ms && loops < kMostLoops) loops *= 10;
+    if (session.options().rehearsal)
+      for (int64_t count = kMostLoops; count > 1; count /= 10) measure_loops(count);
+  }
   const Samples samples = measure_loops(loops);
   if (samples.empty()) return;
 

@@ -17,7 +17,8 @@ struct TimeReport {
 
 TimeReport time_report(const CodeResult& result);
 
-/// Runs `body`, as a block, as often as it takes to say how long it runs, equally often on all ranks, and prints that.
+/// Runs `body`, as a block, as often as `settings.timeit` says or as it takes to say how long it runs, equally often on
+/// all ranks, and prints that.
 /// `line` is that of the %%timeit, where the block's brace goes.
 void timeit(SessionCore& session, const std::string& body, const CellSettings& settings, int line);
 

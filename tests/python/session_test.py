@@ -113,10 +113,12 @@ class Cells(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
             program.write("import sys\nfound = sys.argv[1:]\n")
             program.flush()
-            run = Session("%timeit sum(range(10))", f"%run {program.name} a b", "found", "net = torch.nn.Linear(2, 2)",
+            run = Session("%timeit -n 3 -r 2 -sum(range(10))", "%%timeit -r 4\nsum(range(10))", f"%run {program.name} a b", "found", "net = torch.nn.Linear(2, 2)",
                           "%verify net", "%reset net", "%%rank 3\n1", "net", "%debug", options=["--keep-going"])
         self.assertEqual(run.values(), [([0, 1], "['a', 'b']")])
-        self.assertTrue(any("per run" in each["text"] or "µs" in each["text"] for each in run.of("message")))
+        timed = [each["data"] for each in run.of("message") if "per loop" in each["text"]]
+        self.assertEqual([(each["runs"], sorted(each["ranks"])) for each in timed], [(2, ["0", "1"]), (4, ["0", "1"])])
+        self.assertEqual(timed[0]["loops"], 3)
         (finding,) = run.of("finding")
         self.assertEqual((finding["inspector"], finding["verdict"]), ("verify", "mismatch"))
         self.assertIn("a rank that is not in the session; ranks are 0-1", run.shown)

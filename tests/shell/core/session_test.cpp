@@ -162,6 +162,11 @@ TEST_F(SessionTest, TimesAreToldPerRank) {
   run("%%timeit\nprint a");
   const auto runs = recorder_.all<MessageEvent>().at(0).data.at("runs").get<int>();
   EXPECT_GE(runs, 5);
+  run("%%timeit -n 1 -r 3\nprint a");
+  EXPECT_EQ(recorder_.all<MessageEvent>().at(0).data.at("runs"), 3);
+  EXPECT_EQ(run("%%timeit -r 0\nprint a").status, CellStatus::usage_error);
+  run("%timeit -r 2 print a");
+  EXPECT_EQ(recorder_.all<MessageEvent>().at(0).data.at("runs"), 2);
 }
 
 TEST_F(SessionTest, Rule7ADeathCostsThatRankOnly) {
