@@ -45,7 +45,7 @@ struct JobOptions {
   double hang_timeout_s = 0;  // 0: only what is proven ends the job
   std::string findings;  // a file to which findings are added as lines of JSON; empty: none
   double proof_s = 5;  // that ranks get to leave a collective before a stall is looked at
-  double first_rank_s = 10;  // after which a job without a rank is told that nothing is watched
+  double first_rank_s = 30;  // after which a job without a rank is told that nothing is watched; imports can take 10
   std::vector<Host> hosts;  // on which ranks of the job may run besides this machine
   std::string remote_program;  // the path of lockstep there
   bool is_judged_elsewhere = false;  // the first task of the step judges, as soon as it has a relay here
