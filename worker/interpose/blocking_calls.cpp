@@ -36,7 +36,7 @@ namespace {
 void wait_for_input(FILE* file) {
   if (!on_run_thread() || !file || file->_IO_read_ptr < file->_IO_read_end) return;
   const int fd = ::fileno(file);
-  if (fd < 0) return;
+  if (fd < 0 || (::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0) return;
   pollfd item{fd, POLLIN, 0};
   const int error = errno;
   while (::poll(&item, 1, -1) < 0 && errno == EINTR) {

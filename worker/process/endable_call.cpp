@@ -59,11 +59,10 @@ void prepare_endable_calls() {
   ::sigaction(kEndSignal, &action, nullptr);
 }
 
-bool end_call() {
-  if (g_call == kNoCall) return false;
+void end_call() {
+  if (g_call == kNoCall) return;
   if (g_call == kWait) set_limit(0, 0);
   ::syscall(SYS_tgkill, ::getpid(), g_run_thread, kEndSignal);
-  return true;
 }
 
 bool is_call_to_end() { return stop_requests().pending() == StopReason::interrupt; }

@@ -19,9 +19,9 @@ namespace lockstep::worker {
 
 /// Installs the handler, on the run thread.
 void prepare_endable_calls();
-/// Ends the call in which the run thread waits, after a request. Returns false where it is in none. A thread that was
-/// about to wait may not have noticed: called again until the cell is over. On the I/O thread.
-bool end_call();
+/// Ends the call in which the run thread waits, after a request. A thread that was about to wait may not have noticed:
+/// called again until the cell is over. On the I/O thread.
+void end_call();
 
 class EndableCall {
  public:
