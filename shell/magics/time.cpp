@@ -1,6 +1,7 @@
 // %time, %%time and %%timeit: how long a cell takes to compile and to run, per rank.
 #include <regex>
 
+#include "protocol/error.h"
 #include "shell/session/session_core.h"
 #include "shell/session/timing.h"
 
@@ -24,12 +25,14 @@ Repeats repeats_of(const MagicArguments& given) {
 
 /// Options stand before the code. Code of either language can begin with a sign, but not with `-n 3`.
 CellOutcome timeit_line(MagicCall& call) {
-  static const std::regex options(R"(^(\s*(-[nr]|--loops|--runs)\s+\d+(?=\s))*\s*)");
+  static const std::regex options(R"(^(\s*(-[nr]|--loops|--runs)\s+\d+(?=\s|$))*\s*)");
   std::smatch found;
   std::regex_search(call.arguments, found, options);
+  const std::string code = found.suffix(), usage = "%timeit" + usage_of(kRepeats) + " CODE";
+  if (code.empty()) throw UsageError("%timeit needs CODE, what to run: train_step(); usage: " + usage);
   CellSettings settings;
-  settings.timeit = repeats_of(MagicArguments(kRepeats, "%timeit" + usage_of(kRepeats) + " CODE", found.str()));
-  timeit(call.session, std::string(found.suffix()) + ";", settings, 1);
+  settings.timeit = repeats_of(MagicArguments(kRepeats, usage, found.str()));
+  timeit(call.session, code + ";", settings, 1);
   return {};
 }
 

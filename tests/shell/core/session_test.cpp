@@ -165,6 +165,7 @@ TEST_F(SessionTest, TimesAreToldPerRank) {
   run("%%timeit -n 1 -r 3\nprint a");
   EXPECT_EQ(recorder_.all<MessageEvent>().at(0).data.at("runs"), 3);
   EXPECT_EQ(run("%%timeit -r 0\nprint a").status, CellStatus::usage_error);
+  EXPECT_EQ(run("%timeit -r 2").status, CellStatus::usage_error);
   run("%timeit -r 2 print a");
   EXPECT_EQ(recorder_.all<MessageEvent>().at(0).data.at("runs"), 2);
 }
