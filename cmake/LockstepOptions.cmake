@@ -104,10 +104,10 @@ function(lockstep_gpu_bundle name folder)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_GPU_BUNDLE ${name})
 endfunction()
 
-# lockstep_batches(): compiles the sources of every target in batches, each of sources of one folder. Most of what a source costs is the work on the templates of its headers, which a batch pays for once: six
-# sources of inspectors/ in one batch take a third of the processor time. A batch is small enough for two cores to share
-# the work, and for an edit of one source to be compiled in seconds. The top of the tree calls it when all targets have
-# their sources.
+# lockstep_batches(): compiles the sources of every target in batches, each of sources of one folder. Most of what a
+# source costs is the work on the templates of its headers, which a batch pays for once: six sources of inspectors/ in one
+# batch take a third of the processor time. A batch is small enough for two cores to share the work, and for an edit of
+# one source to be compiled in half a minute. The top of the tree calls it when all targets have their sources.
 set(LOCKSTEP_BATCH 10)
 function(lockstep_batches)
   if(NOT LOCKSTEP_UNITY)
