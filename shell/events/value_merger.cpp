@@ -28,7 +28,11 @@ void ValueMerger::add(const ValueEvent& event) {
 void ValueMerger::flush() { show_until(std::numeric_limits<int64_t>::max()); }
 
 void ValueMerger::show_until(int64_t number) {
-  while (!held_.empty() && held_.begin()->first < number) show_(held_.extract(held_.begin()).mapped());
+  while (!held_.empty() && held_.begin()->first < number) {
+    std::vector<ValueEvent> values = std::move(held_.extract(held_.begin()).mapped());
+    std::ranges::sort(values, {}, &ValueEvent::ranks);
+    show_(values);
+  }
 }
 
 }  // namespace lockstep::shell

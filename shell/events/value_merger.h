@@ -12,7 +12,7 @@ namespace lockstep::shell {
 
 class ValueMerger {
  public:
-  /// `show` gets the k-th values of ranks, at least one, in the order in which they came.
+  /// `show` gets the k-th values of ranks, at least one, in the order of ranks.
   explicit ValueMerger(std::function<void(const std::vector<ValueEvent>& values)> show) : show_(std::move(show)) {}
 
   /// Sets the ranks of a session, which numbers its values from the beginning.

@@ -149,7 +149,7 @@ TEST_F(DisplayTest, ValuesOfRanksAreOneResultAndTheNextIsAnother) {
 
 TEST_F(DisplayTest, TheFirstValuesOfRanksAreOneResultAndTheSecondAnother) {
   display_.begin({});
-  for (const int rank : {0, 1})
+  for (const int rank : {1, 0})  // they stand in the order of ranks all the same
     for (const int number : {0, 1, 2}) {
       const int value = rank + 10 * number;
       display_.take(ValueEvent{

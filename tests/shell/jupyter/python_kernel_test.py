@@ -1,4 +1,5 @@
 """A kernel whose ranks are Python: python3 python_kernel_test.py LOCKSTEP PYTHON, where PYTHON has torch."""
+import base64
 import os
 import subprocess
 import sys
@@ -94,6 +95,21 @@ class PythonKernel(unittest.TestCase):
                                  "<small>rank 1</small>", "<table>1</table>"])
         shown = [m["content"]["data"] for m in self.ok("%%rank 0\ndisplay(same, 3)")]
         self.assertEqual([each.get("text/html") for each in shown[:2]], ["<small>rank 0</small>", "<table>5</table>"])
+
+    def test_frames_of_pandas_and_figures_of_matplotlib(self):
+        self.ok("import matplotlib.pyplot as plt, pandas")
+        shown = [m["content"]["data"] for m in self.ok("pandas.DataFrame({'rank': [rank]})") if m["msg_type"] == "display_data"]
+        self.assertEqual([each["text/html"] for each in shown[::2]], ["<small>rank 0</small>", "<small>rank 1</small>"])
+        for rank, each in enumerate(shown[1::2]):
+            self.assertRegex(each["text/html"], rf"(?s)<table.*<th>rank</th>.*<td>{rank}</td>")
+        # A figure that stays open is shown at the end of the cell, and one that is the cell's value behind it.
+        for cell in ("plt.plot([rank, 2]);", "figure, axes = plt.subplots(); axes.plot([rank, 2]); plt.close(); figure"):
+            shown = [m["content"]["data"] for m in self.ok(cell) if m["msg_type"] == "display_data"]
+            self.assertEqual([each["text/html"] for each in shown[::2]], ["<small>rank 0</small>", "<small>rank 1</small>"])
+            pictures = [base64.b64decode(each["image/png"]) for each in shown[1::2]]
+            self.assertEqual([each[:8] for each in pictures], [b"\x89PNG\r\n\x1a\n"] * 2)
+            self.assertNotEqual(*pictures)
+        self.assertFalse([m for m in self.ok("1;") if m["msg_type"] == "display_data"])
 
     def test_interrupt(self):
         request = self.kernel.client.execute("print('begun', flush=True)\nwhile True: pass")
