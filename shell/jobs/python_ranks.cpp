@@ -206,6 +206,8 @@ std::unique_ptr<Child> PythonRanks::launch_interpreter(const std::string& plan_f
   launch.environment = {{"LOCKSTEP_SESSION_DIR", fs::path(plan_file).parent_path().string()}};
   // Threads of OpenBLAS, which NumPy starts when it is imported, would be missing in the copies.
   if (!value_of("OPENBLAS_NUM_THREADS")) launch.environment["OPENBLAS_NUM_THREADS"] = "1";
+  // A bar of tqdm within another takes its row: the cursor can't go up among the rows of several ranks. torch imports tqdm.
+  if (!value_of("TQDM_POSITION")) launch.environment["TQDM_POSITION"] = "0";
   if (const fs::path package = protocol::programs_prefix() / "python"; fs::exists(package / "lockstep"))
     launch.environment["LOCKSTEP_PACKAGE"] = package.string();
   launch.input = input.get();

@@ -109,6 +109,23 @@ class Cells(unittest.TestCase):
         self.assertEqual(run.output()[:-3_000_001], "cell\ndescriptor\nprogram\nthread\nchild\n")
         self.assertEqual(run.output()[-3_000_001:], "x" * 3_000_000 + "\n")
 
+    def test_logs_warnings_and_progress_bars(self):
+        run = Session("import logging, warnings\nlogging.warning('of %d', rank)\nlogging.info('left out')",
+                      "logging.basicConfig(level=logging.INFO, force=True)\nlogging.getLogger('train').info('wanted')",
+                      "warnings.warn('careful')",
+                      "def old(): warnings.warn('old', DeprecationWarning, stacklevel=2)\nold()",
+                      "from tqdm.auto import tqdm\nfor i in tqdm(range(200), desc='only', mininterval=0): pass",
+                      "for i in tqdm(range(20), desc='outer', mininterval=0):\n"
+                      "    for j in tqdm(range(20), desc='inner', mininterval=0, leave=False): pass",
+                      LOCKSTEP_PYTHON=sys.executable)  # tqdm reads the variables of what imports it
+        self.assertEqual(run.code, 0, run.shown)
+        rows = [re.sub(r"\| \d+/.*", "", each) for each in run.shown.splitlines() if "┊" in each]
+        self.assertEqual(sorted(rows), sorted([
+            "0   ┊ WARNING:root:of 0", "1   ┊ WARNING:root:of 1", "0-1 ┊ INFO:train:wanted",
+            "0-1 ┊ <cell 3>:1: UserWarning: careful", "0-1 ┊   warnings.warn('careful')",
+            "0-1 ┊ <cell 4>:2: DeprecationWarning: old", "0-1 ┊   old()",
+            *[f"{rank}   ┊ {bar}: 100%|██████████" for rank in (0, 1) for bar in ("only", "outer")]]), run.shown)
+
     def test_magics(self):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
             program.write("import sys\nfound = sys.argv[1:]\n")
