@@ -1,11 +1,11 @@
 #include "worker/standard_input.h"
 
-#include <dlfcn.h>
-
 #include <cstdio>
 #include <iostream>
 #include <stdexcept>
 #include <streambuf>
+
+#include "protocol/next_function.h"
 
 /// This is std::ios::sync_with_stdio(), which gives std::cin a buffer of its own again.
 extern "C" bool lockstep_sync_with_stdio(bool sync) __asm__("_ZNSt8ios_base15sync_with_stdioEb");
@@ -55,7 +55,7 @@ void reset_standard_input() {
 }  // namespace lockstep::worker
 
 bool lockstep_sync_with_stdio(bool sync) {
-  static auto* const real = reinterpret_cast<bool (*)(bool)>(::dlsym(RTLD_NEXT, "_ZNSt8ios_base15sync_with_stdioEb"));
+  auto* const real = lockstep::next_function<"_ZNSt8ios_base15sync_with_stdioEb", bool(bool)>();
   const bool before = real(sync);
   lockstep::worker::install_input_buffer();
   return before;

@@ -1,14 +1,13 @@
 // Puts putwc, wprintf and their siblings of the worker in front of the C library's: on stdout and stderr they write
 // UTF-8. The C library's would make the stream one of wide characters for good, and drop what printf and std::cout
 // write to it later. std::wcout and std::wcerr write by putwc. For other files they are the C library's.
-#include <dlfcn.h>
-
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cwchar>
 #include <string>
 
+#include "protocol/next_function.h"
 #include "worker/cell/show_text.h"
 
 namespace {
@@ -20,13 +19,8 @@ bool write_utf8(const wchar_t* text, size_t length, FILE* file) {
   return std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
 }
 
-template <typename Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-}
-
 int write_formatted(FILE* file, const wchar_t* format, va_list arguments) {
-  static auto* const real = next<int(FILE*, const wchar_t*, va_list)>("vfwprintf");
+  auto* const real = lockstep::next_function<"vfwprintf", int(FILE*, const wchar_t*, va_list)>();
   if (!is_standard(file)) return real(file, format, arguments);
   wchar_t* text = nullptr;
   size_t length = 0;
@@ -44,7 +38,7 @@ int write_formatted(FILE* file, const wchar_t* format, va_list arguments) {
 extern "C" {
 
 wint_t fputwc(wchar_t character, FILE* file) {
-  static auto* const real = next<wint_t(wchar_t, FILE*)>("fputwc");
+  auto* const real = lockstep::next_function<"fputwc", wint_t(wchar_t, FILE*)>();
   if (!is_standard(file)) return real(character, file);
   return write_utf8(&character, 1, file) ? static_cast<wint_t>(character) : WEOF;
 }
@@ -54,7 +48,7 @@ wint_t putwc(wchar_t character, FILE* file) { return fputwc(character, file); }
 wint_t putwchar(wchar_t character) { return fputwc(character, stdout); }
 
 int fputws(const wchar_t* text, FILE* file) {
-  static auto* const real = next<int(const wchar_t*, FILE*)>("fputws");
+  auto* const real = lockstep::next_function<"fputws", int(const wchar_t*, FILE*)>();
   if (!is_standard(file)) return real(text, file);
   return write_utf8(text, std::wcslen(text), file) ? 1 : -1;
 }

@@ -2,14 +2,15 @@
 // address in its IPv6 form (::ffff:127.0.0.1), which is not in /etc/hosts, so that the resolver asks the name server
 // even for 127.0.0.1. If that answer is lost, connecting waits for the resolver's time limit, 5 s for each attempt.
 // Such an address is therefore shown as a number.
-#include <dlfcn.h>
 #include <netdb.h>
 #include <netinet/in.h>
+
+#include "protocol/next_function.h"
 
 /// Stands in front of the C library's function.
 extern "C" int getnameinfo(const sockaddr* address, socklen_t size, char* host, socklen_t host_size, char* service,
                            socklen_t service_size, int flags) {
-  static auto* const real = reinterpret_cast<decltype(&getnameinfo)>(dlsym(RTLD_NEXT, "getnameinfo"));
+  auto* const real = lockstep::next_function<"getnameinfo", decltype(getnameinfo)>();
   if (address && address->sa_family == AF_INET6 && size >= sizeof(sockaddr_in6) && !(flags & NI_NAMEREQD) &&
       IN6_IS_ADDR_V4MAPPED(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr))
     flags |= NI_NUMERICHOST;

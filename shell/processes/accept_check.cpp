@@ -1,6 +1,5 @@
 #include "shell/processes/accept_check.h"
 
-#include <dlfcn.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -8,6 +7,8 @@
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "protocol/next_function.h"
 
 namespace lockstep::shell {
 namespace {
@@ -45,7 +46,7 @@ bool AcceptCheck::all_admit(int fd) {
 /// Stands in front of the C library's, for libzmq.
 extern "C" __attribute__((visibility("default"))) int accept4(int listener, sockaddr* address, socklen_t* size,
                                                               int flags) {
-  static auto* const real = reinterpret_cast<decltype(&::accept4)>(::dlsym(RTLD_NEXT, "accept4"));
+  auto* const real = lockstep::next_function<"accept4", decltype(::accept4)>();
   const socklen_t room = size ? *size : 0;
   while (true) {
     if (size) *size = room;

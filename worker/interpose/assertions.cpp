@@ -1,7 +1,5 @@
 // Puts __assert_fail of assert() in cells in front of the C library's. The error of a cell's assertion names cell and
 // line, not the file and function that the compiler makes of the cell.
-#include <dlfcn.h>
-
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +7,7 @@
 #include <string_view>
 
 #include "protocol/installation.h"
+#include "protocol/next_function.h"
 #include "worker/interpose/crash.h"
 #include "worker/process/configuration.h"
 
@@ -43,8 +42,7 @@ extern "C" __attribute__((__noreturn__)) void __assert_fail(const char* assertio
     lockstep::worker::set_abort_message(text.c_str());
     std::abort();
   }
-  using Function = void (*)(const char*, const char*, unsigned, const char*);
-  if (auto* const real = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "__assert_fail")))
+  if (auto* const real = lockstep::next_function<"__assert_fail", decltype(__assert_fail)>())
     real(assertion, file, line, function);
   std::abort();
 }

@@ -15,18 +15,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "worker/interpose/next.h"
+#include "protocol/next_function.h"
 #include "worker/process/endable_call.h"
 #include "worker/process/interrupt.h"
 
 using namespace lockstep::worker;
+using lockstep::next_function;
 
 // The C library's headers say of some of them that they throw nothing, so the functions have names of their own here.
-#define LOCKSTEP_BLOCKING(Result, name, parameters, arguments) \
-  Result lockstep_##name parameters __asm__(#name);            \
-  Result lockstep_##name parameters {                          \
-    static auto* const real = next<Result parameters>(#name);  \
-    return endable_call([&] { return real arguments; });       \
+#define LOCKSTEP_BLOCKING(Result, name, parameters, arguments)    \
+  Result lockstep_##name parameters __asm__(#name);               \
+  Result lockstep_##name parameters {                             \
+    auto* const real = next_function<#name, Result parameters>(); \
+    return endable_call([&] { return real arguments; });          \
   }
 
 namespace {
@@ -49,7 +50,7 @@ void wait_for_input(FILE* file) {
 #define LOCKSTEP_READING(Result, name, parameters, arguments, file) \
   Result lockstep_##name parameters __asm__(#name);                 \
   Result lockstep_##name parameters {                               \
-    static auto* const real = next<Result parameters>(#name);       \
+    auto* const real = next_function<#name, Result parameters>();   \
     wait_for_input(file);                                           \
     return real arguments;                                          \
   }
@@ -110,7 +111,7 @@ LOCKSTEP_READING(ssize_t, getdelim, (char** line, size_t* size, int end, FILE* f
 int lockstep_open(const char* path, int flags, mode_t mode) __asm__("open");
 int lockstep_open64(const char* path, int flags, mode_t mode) __asm__("open64");
 int lockstep_open(const char* path, int flags, mode_t mode) {
-  static auto* const real = next<int(const char*, int, ...)>("open");
+  auto* const real = next_function<"open", int(const char*, int, ...)>();
   return endable_call([&] { return real(path, flags, mode); });
 }
 int lockstep_open64(const char* path, int flags, mode_t mode) { return lockstep_open(path, flags, mode); }

@@ -1,17 +1,18 @@
 // Puts the worker's exit, _exit, _Exit and quick_exit in front of the C library's: a cell that calls one ends its rank,
 // and the rank says so before it goes. In a child that a cell has forked they are the C library's.
-#include <dlfcn.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
+#include "protocol/next_function.h"
 #include "worker/interpose/crash.h"
 #include "worker/interpose/exits.h"
 
 namespace {
-[[noreturn]] void go_on(const char* name, int code) {
-  if (auto* const real = reinterpret_cast<void (*)(int)>(::dlsym(RTLD_NEXT, name))) real(code);
+template <lockstep::FunctionName name>
+[[noreturn]] void go_on(int code) {
+  if (auto* const real = lockstep::next_function<name, void(int)>()) real(code);
   ::syscall(SYS_exit_group, code);
   __builtin_unreachable();
 }
@@ -21,7 +22,7 @@ namespace lockstep::worker {
 void exit_quietly(int code) {
   expect_exit();
   set_exit_code(code);
-  go_on("exit", code);
+  go_on<"exit">(code);
 }
 }  // namespace lockstep::worker
 
@@ -30,21 +31,21 @@ extern "C" {
 void exit(int code) {
   lockstep::worker::report_exit("exit", code);
   lockstep::worker::set_exit_code(code);
-  go_on("exit", code);
+  go_on<"exit">(code);
 }
 
 void _exit(int code) {
   lockstep::worker::report_exit("_exit", code);
-  go_on("_exit", code);
+  go_on<"_exit">(code);
 }
 
 void _Exit(int code) noexcept {
   lockstep::worker::report_exit("_Exit", code);
-  go_on("_Exit", code);
+  go_on<"_Exit">(code);
 }
 
 void quick_exit(int code) noexcept {
   lockstep::worker::report_exit("quick_exit", code);
-  go_on("quick_exit", code);
+  go_on<"quick_exit">(code);
 }
 }

@@ -11,11 +11,12 @@
 
 #include <cstdint>
 
-#include "worker/interpose/next.h"
+#include "protocol/next_function.h"
 #include "worker/process/endable_call.h"
 #include "worker/process/interrupt.h"
 
 using namespace lockstep::worker;
+using lockstep::next_function;
 
 namespace {
 
@@ -35,7 +36,7 @@ bool is_futex_wait(long number, long operation) {
 #define LOCKSTEP_WAIT(Result, name, ...)              \
   Result lockstep_##name(__VA_ARGS__) __asm__(#name); \
   Result lockstep_##name(__VA_ARGS__)
-#define LOCKSTEP_REAL(name, ...) static auto* const name = next<int(__VA_ARGS__)>(#name)
+#define LOCKSTEP_REAL(name, ...) auto* const name = next_function<#name, int(__VA_ARGS__)>()
 
 extern "C" {
 
@@ -126,7 +127,7 @@ LOCKSTEP_WAIT(int, sem_timedwait, sem_t* semaphore, const timespec* end) {
 
 /// The others of the six arguments are on the registers or on the stack, whatever they are.
 LOCKSTEP_WAIT(long, syscall, long number, long a, long b, long c, long d, long e, long f) {
-  static auto* const real = next<long(long, ...)>("syscall");
+  auto* const real = next_function<"syscall", long(long, ...)>();
   const auto plain = [&] { return real(number, a, b, c, d, e, f); };
   // The time limit of FUTEX_WAIT is relative.
   const bool has_limit = d != 0;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "protocol/cell_abi.h"
-#include "worker/interpose/next.h"
+#include "protocol/next_function.h"
 #include "worker/process/interrupt.h"
 #include "worker/process/run_state.h"
 #include "worker/process/stack.h"
@@ -62,11 +62,12 @@ int64_t sleep_until(clockid_t clock, int64_t end) {
 }  // namespace lockstep::worker
 
 using namespace lockstep::worker;
+using lockstep::next_function;
 
 extern "C" {
 
 int nanosleep(const timespec* wanted, timespec* left) {
-  static auto* const real = next<int(const timespec*, timespec*)>("nanosleep");
+  auto* const real = next_function<"nanosleep", int(const timespec*, timespec*)>();
   if (!on_run_thread() || !wanted || !valid(*wanted)) return real(wanted, left);
   const int64_t rest = sleep_until(CLOCK_MONOTONIC, now(CLOCK_MONOTONIC) + nanoseconds(*wanted));
   if (rest == 0) return 0;
@@ -76,7 +77,7 @@ int nanosleep(const timespec* wanted, timespec* left) {
 }
 
 int clock_nanosleep(clockid_t clock, int flags, const timespec* wanted, timespec* left) {
-  static auto* const real = next<int(clockid_t, int, const timespec*, timespec*)>("clock_nanosleep");
+  auto* const real = next_function<"clock_nanosleep", int(clockid_t, int, const timespec*, timespec*)>();
   const bool known = clock == CLOCK_REALTIME || clock == CLOCK_MONOTONIC || clock == CLOCK_BOOTTIME;
   if (!on_run_thread() || !known || !wanted || !valid(*wanted)) return real(clock, flags, wanted, left);
   const bool absolute = (flags & TIMER_ABSTIME) != 0;

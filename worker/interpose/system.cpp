@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "worker/interpose/next.h"
+#include "protocol/next_function.h"
 #include "worker/process/interrupt.h"
 
 namespace {
@@ -78,7 +78,7 @@ struct Running {
 }  // namespace
 
 extern "C" int system(const char* command) {
-  static auto* const real = lockstep::worker::next<int(const char*)>("system");
+  auto* const real = lockstep::next_function<"system", int(const char*)>();
   if (!command || !lockstep::worker::on_run_thread()) return real(command);
   const Signals signals;
   pid_t process = 0;

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <typeinfo>
 
-#include "worker/interpose/next.h"
+#include "protocol/next_function.h"
 #include "worker/process/demangle.h"
 #include "worker/process/run_state.h"
 
@@ -88,7 +88,7 @@ std::vector<PastThrow> past_throws(int64_t cell) {
 
 }  // namespace lockstep::worker
 
-using lockstep::worker::next;
+using lockstep::next_function;
 
 namespace {
 
@@ -110,7 +110,7 @@ bool handles_exception() {
 extern "C" {
 
 __attribute__((noreturn)) void __cxa_throw(void* object, std::type_info* type, void (*destroy)(void*)) {
-  static auto* const real = next<Throw>("__cxa_throw");
+  auto* const real = next_function<"__cxa_throw", Throw>();
   lockstep::worker::remember_throw(object, type);
   real(object, type, destroy);
   __builtin_unreachable();
@@ -120,7 +120,7 @@ __attribute__((noreturn)) void lockstep_rethrow_exception(std::exception_ptr* ex
     "_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE");
 
 void lockstep_rethrow_exception(std::exception_ptr* exception) {
-  static auto* const real = next<Rethrow>("_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE");
+  auto* const real = next_function<"_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE", Rethrow>();
   if (!*exception)
     throw std::logic_error("std::rethrow_exception was given a null std::exception_ptr: nothing to throw");
   lockstep::worker::remember_rethrow(*reinterpret_cast<void**>(exception));
@@ -130,7 +130,7 @@ void lockstep_rethrow_exception(std::exception_ptr* exception) {
 
 /// This is `throw;`. Without an exception to throw again libstdc++ would end the process.
 __attribute__((noreturn)) void __cxa_rethrow() {
-  static auto* const real = next<ThrowAgain>("__cxa_rethrow");
+  auto* const real = next_function<"__cxa_rethrow", ThrowAgain>();
   if (!handles_exception())
     throw std::logic_error("`throw;` outside of a handler: there is no exception to throw again");
   real();
