@@ -3,7 +3,7 @@
 #
 # Programs are compiled as usual, and linked in another way:
 #   - against stand-ins of the system's libraries, which end at the floor (portable/stubs.py);
-#   - with the functions of newer C libraries that they use (portable/newer.c, start.c);
+#   - with the functions of newer C libraries that they use (portable/newer.c, clockwait.c, start.c);
 #   - what is newer in the C++ library comes from libstdc++.a, and is hidden, while all the rest comes from the system's:
 #     a process has one copy of exceptions and streams, which it shares with LibTorch;
 #   - ZeroMQ and libcrypto are linked in, libdw and libelf come along (tools/portable-libraries).
@@ -37,16 +37,17 @@ endfunction()
 set(_source ${CMAKE_SOURCE_DIR}/cmake/portable)
 set(_made ${CMAKE_BINARY_DIR}/portable)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
-  ${_source}/stubs.py ${_source}/versions.py ${_source}/newer.c ${_source}/start.c)
+  ${_source}/stubs.py ${_source}/versions.py ${_source}/clockwait.c ${_source}/newer.c ${_source}/start.c)
 set(_system_libraries)
 foreach(_name libstdc++.so.6 libgcc_s.so.1 libm.so.6 libc.so.6 ld-linux-x86-64.so.2 libpthread.so.0 libdl.so.2)
   lockstep_system_file(_file ${_name})
   list(APPEND _system_libraries ${_file})
 endforeach()
 lockstep_run(${Python3_EXECUTABLE} ${_source}/stubs.py ${_made} ${LOCKSTEP_FLOOR} -- ${_system_libraries})
-foreach(_name newer start)
+foreach(_name clockwait newer start)
   lockstep_run(${CMAKE_C_COMPILER} -O2 -fPIC -Wall -Wextra -Werror -c ${_source}/${_name}.c -o ${_made}/${_name}.o)
 endforeach()
+lockstep_run(${CMAKE_AR} rcs ${_made}/libclockwait.a ${_made}/clockwait.o)
 foreach(_name libstdc++.a libgcc.a libc_nonshared.a)
   lockstep_system_file(_file ${_name})
   list(APPEND _archives ${_file})
@@ -56,7 +57,7 @@ list(REMOVE_AT _archives 0)
 
 # On systems before glibc 2.34, libpthread and libdl have functions that the stand-in of libc has: so they are asked for
 # although no symbol names them.
-set(_c_libraries ${_made}/newer.o ${_archives} ${_made}/libm.so.6 ${_made}/libc.so.6 ${_made}/ld-linux-x86-64.so.2
+set(_c_libraries ${_made}/newer.o ${_made}/libclockwait.a ${_archives} ${_made}/libm.so.6 ${_made}/libc.so.6 ${_made}/ld-linux-x86-64.so.2
   ${_made}/libgcc_s.so.1 -Wl,--push-state,--no-as-needed ${_made}/libpthread.so.0 ${_made}/libdl.so.2 -Wl,--pop-state)
 set(_linker_flags -fuse-ld=lld -nodefaultlibs -Wl,--gc-sections -Wl,--icf=safe -Wl,--undefined-version
   -Wl,--exclude-libs,libstdc++.a:libgcc.a:libc_nonshared.a:libzmq.a:libcrypto.a:libeu.a:libz.a:libzstd.a)

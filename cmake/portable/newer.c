@@ -42,13 +42,14 @@ static int (*system_clockwait)(pthread_cond_t*, pthread_mutex_t*, clockid_t, con
 static struct mallinfo2 (*system_mallinfo2)(void);
 __attribute__((constructor(101))) static void look_up(void) {
   *(void**)&system_find_object = dlsym(RTLD_DEFAULT, "_dl_find_object");
-  *(void**)&system_clockwait = dlsym(RTLD_DEFAULT, "pthread_cond_clockwait");
+  *(void**)&system_clockwait = dlsym(RTLD_NEXT, "pthread_cond_clockwait");
   *(void**)&system_mallinfo2 = dlsym(RTLD_DEFAULT, "mallinfo2");
 }
 
-// 2.30. The wait over the real-time clock ends early or late if that clock is set meanwhile; callers look at the time again.
-HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
-                                  const struct timespec* until) {
+// 2.30, of the name that clockwait.c gives it. The wait over the real-time clock ends early or late if that clock is set
+// meanwhile; callers look at the time again.
+HIDDEN int lockstep_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
+                                   const struct timespec* until) {
   if (system_clockwait) return system_clockwait(condition, mutex, clock, until);
   const long long second = 1000000000;
   struct timespec now, real;

@@ -40,6 +40,10 @@ bool is_futex_wait(long number, long operation) {
 
 extern "C" {
 
+/// Where the C library has no pthread_cond_clockwait (before glibc 2.30), a build for such systems has one
+/// (cmake/portable/newer.c).
+__attribute__((weak)) int lockstep_cond_clockwait(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
+
 LOCKSTEP_WAIT(int, pthread_mutex_lock, pthread_mutex_t* mutex) {
   LOCKSTEP_REAL(pthread_mutex_lock, pthread_mutex_t*);
   LOCKSTEP_REAL(pthread_mutex_trylock, pthread_mutex_t*);
@@ -99,7 +103,8 @@ LOCKSTEP_WAIT(int, pthread_cond_timedwait, pthread_cond_t* condition, pthread_mu
 LOCKSTEP_WAIT(int, pthread_cond_clockwait, pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
               const timespec* end) {
   LOCKSTEP_REAL(pthread_cond_clockwait, pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
-  const auto wait = [&](const timespec* limit) { return pthread_cond_clockwait(condition, mutex, clock, limit); };
+  const auto real = pthread_cond_clockwait ? pthread_cond_clockwait : lockstep_cond_clockwait;
+  const auto wait = [&](const timespec* limit) { return real(condition, mutex, clock, limit); };
   return endable_wait(end, Leaving::anything, wait, [&] { return wait(end); }, without_reason);
 }
 
