@@ -204,7 +204,8 @@ std::string PlacedRanks::places_text() const {
       host->second.insert(rank);
   }
   std::string text;
-  for (const auto& [name, ranks] : hosts) text += ranks.words() + " are on " + name + "\n";
+  for (const auto& [name, ranks] : hosts)
+    text += ranks.words() + (ranks.size() == 1 ? " is on " : " are on ") + name + "\n";
   return text + "The store of the session is at " + order_.store +
          (order_.nodes > 1 ? ". It and the collectives are not encrypted: who is on that network can read them" : "");
 }

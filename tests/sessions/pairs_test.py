@@ -5,6 +5,7 @@ Usage: pairs_test.py LOCKSTEP [WORD…]; rows that have all of the words. After 
 there, and collectives must work once all ranks live again (harmed_session.py).
 """
 import json
+import os
 import random
 import re
 import signal
@@ -22,6 +23,8 @@ from typed_session import numbers_of
 LIMIT_S = 300  # ends what hangs; judges nothing
 ALL = set(RANKS)
 
+RELAY = "the relay of rank 2"  # in a session over two hosts, which are both this machine
+
 # Victim: the ranks that live after it was killed, and what the session says then.
 KILLED = {
     "rank 0": ({1, 2}, "✗ rank 0: SIGKILL"),
@@ -30,9 +33,16 @@ KILLED = {
     "the compiler": (ALL, "lockstep-compiler was killed by SIGKILL"),
     "the compiler's children": (ALL, ""),  # what is lost with them is made again, or the cell fails
     "the store": (ALL, "the store's process was killed by SIGKILL"),
+    RELAY: ({0, 1}, "host two: its relay ended"),
     "the shell": (None, ""),
 }
-RANKS_OF = {"rank 0": [0], "rank 1": [1], "all ranks": list(RANKS)}
+RANKS_OF = {"rank 0": [0], "rank 1": [1], "all ranks": list(RANKS), RELAY: [2]}
+SSH = """#!/bin/sh
+# ssh [OPTION…] HOST COMMAND…, on this machine.
+while [ "${1#-}" != "$1" ]; do [ "$1" != -o ] || shift; shift; done
+shift
+exec sh -c "$*"
+"""
 PHASES = ("idle", "compiling", "loading", "running", "in a collective", "printing")  # of a cell
 OF_RANKS = ("starting", "restarting", "shutting down")
 
@@ -47,6 +57,8 @@ def pids_of(s, victim):
         return [pid for pid in compilers if parent_of(pid) in compilers]
     if victim == "the store":
         return [pid for pid, _ in s.processes("--store")]
+    if victim == RELAY:
+        return [parent_of(s.process_of(2))]
     return s.processes_of(RANKS_OF[victim])
 
 
@@ -182,20 +194,22 @@ def row(s, victim, is_killed, name):
         for pid in pids:
             send(pid, signal.SIGCONT)
     text = s.cells()
-    if name == "printing":
-        s.check_lines(text, None, RANKS, complete=s.live == ALL)
+    if name == "printing":  # what a relay has not passed on is lost with it
+        s.check_lines(text, None, s.live if victim == RELAY else RANKS, complete=s.live == ALL)
     if not is_killed:
         ended = {int(rank) for rank in re.findall(r"│ (\d) ends$", text, re.MULTILINE)}
         check(ended == ALL, f"ranks {ended} have run the cell: {text}")
     if name == "in a collective" and s.live not in (ALL, set()):
         left = re.findall(r"^. ranks? ([\d,-]+): lockstep::dist::PeerLeft.*\n +(.*)", text, re.MULTILINE)
-        check(set().union(*(numbers_of(ranks) for ranks, _ in left)) == s.live and all(f"{victim} left the collective barrier" in why for _, why in left),
-              f"the others left the collective without an error that names {victim}: {text}")
+        (lost,) = RANKS_OF[victim]
+        check(set().union(*(numbers_of(ranks) for ranks, _ in left)) == s.live and all(f"rank {lost} left the collective barrier" in why for _, why in left),
+              f"the others left the collective without an error that names rank {lost}: {text}")
     s.look()
     if name in ("compiling", "loading"):
         ran = {rank: s.kept[rank] != before[rank] for rank in s.live}
         check(len(set(ran.values())) < 2, f"the cell ran on some ranks only: {ran}")
-    if not s.store:
+    if not s.store or victim == RELAY and is_killed:
+        s.live = set(ALL)
         s.cells("%dist_reset")
         s.define()
     elif s.live != ALL:
@@ -234,10 +248,11 @@ def row_of_ranks(s, victim, name):
         s.session.type("%dist_shutdown")
     if victim == "the shell":
         return shell_is_killed(s, None)
-    if victim.startswith("the "):
+    if victim not in RANKS_OF:
         pids = pids_of(s, victim)
     else:
         pids = [ranks[rank] for rank in RANKS_OF[victim]]
+        pids = [parent_of(pid) for pid in pids] if victim == RELAY else pids
     for pid in pids:
         send(pid, signal.SIGKILL)
     s.session.settle()  # it says what has happened, or that it was too late for that
@@ -255,10 +270,17 @@ def ranks_of(s):
 def main():
     failed = 0
     with tempfile.TemporaryDirectory(prefix="lockstep-pairs-") as folder:
-        s = HarmedSession(sys.argv[1], Path(folder), LIMIT_S)
-        s.random = random.Random(1)  # a text that comes again would run its object again, without a compiler
+        sessions = {False: HarmedSession(sys.argv[1], Path(folder, "here"), LIMIT_S),
+                    True: HarmedSession(sys.argv[1], Path(folder, "hosts"), LIMIT_S, ("--hosts", "one,two"))}
+        ssh = Path(folder, "ssh")
+        ssh.write_text(SSH)
+        ssh.chmod(0o700)
+        sessions[True].environment["PATH"] = f"{folder}:{os.environ['PATH']}"
+        for s in sessions.values():
+            s.random = random.Random(1)  # a text that comes again would run its object again, without a compiler
         for is_killed in (True, False):
             for victim in KILLED:
+                s = sessions[victim == RELAY]
                 for name in (*PHASES, *(OF_RANKS if is_killed else ())):
                     title = f"{victim}, {'killed' if is_killed else 'stopped for a while'}: {name}"
                     if not all(word in title for word in sys.argv[2:]):
@@ -280,7 +302,8 @@ def main():
                             s.session.__exit__()
                             s.session = None
                     print(f"{time.monotonic() - begin:5.1f} s  {title}", flush=True)
-        s.leave()
+        for has_relays, s in sessions.items():
+            s.leave(killed=has_relays)
     return 1 if failed else 0
 
 

@@ -63,8 +63,8 @@ def check(condition, message):
 class HarmedSession:
     """A session, and what must be true of it."""
 
-    def __init__(self, program, folder, limit_s):
-        self.program, self.folder, self.limit_s = program, folder, limit_s
+    def __init__(self, program, folder, limit_s, options=()):
+        self.program, self.folder, self.limit_s, self.options = program, folder, limit_s, options
         self.disk, self.counts = folder / "disk", folder / "counts"
         self.environment = {"LOCKSTEP_JOURNAL": "size=4,all=16", "XDG_STATE_HOME": str(self.disk / "state"), "XDG_RUNTIME_DIR": str(self.disk / "run"),
                             "TMPDIR": str(self.disk / "tmp"),
@@ -79,7 +79,7 @@ class HarmedSession:
     # ---- A session: its begin and its end.
 
     def begin(self):
-        self.session = TypedSession([self.program, "-n", str(len(RANKS))], self.environment, self.limit_s)
+        self.session = TypedSession([self.program, "-n", str(len(RANKS)), *self.options], self.environment, self.limit_s)
         self.live = set(RANKS)
         self.define()
 
@@ -96,7 +96,7 @@ class HarmedSession:
         check(not left, f"processes are left: {left}")
 
     def after_end(self, killed=False):
-        """Checks what is left of a session that has ended. The folder of one that was killed is left, for `lockstep sessions`."""
+        """Checks what is left of a session that has ended. The folder of a shell or a relay that was killed is left, for `lockstep sessions`."""
         self.check_gone()
         shown = subprocess.run([self.program, "sessions", "show", f"{self.session.pid}-", "--json"], env={**os.environ, **self.environment}, capture_output=True)
         check(shown.returncode == 0, f"its journal can't be read: {shown.stderr.decode()}")
@@ -109,13 +109,13 @@ class HarmedSession:
         files = [str(path) for name in ("XDG_RUNTIME_DIR", "TMPDIR") for path in Path(self.environment[name]).rglob("*") if not path.is_dir()]
         check(not files, f"files are left: {files}")
 
-    def leave(self):
+    def leave(self, killed=False):
         if self.session:
             self.look()
             self.session.send("\x04")
             code = self.session.wait_end()
             check(code == 0, f"the session ended with exit code {code}")
-            self.after_end()
+            self.after_end(killed)
 
     # ---- What is typed.
 
