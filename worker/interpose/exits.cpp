@@ -10,9 +10,9 @@
 #include "worker/interpose/exits.h"
 
 namespace {
-template <lockstep::FunctionName name>
+template <lockstep::FunctionName name, lockstep::FunctionName version = "">
 [[noreturn]] void go_on(int code) {
-  if (auto* const real = lockstep::next_function<name, void(int)>()) real(code);
+  if (auto* const real = lockstep::next_function<name, void(int), version>()) real(code);
   ::syscall(SYS_exit_group, code);
   __builtin_unreachable();
 }
@@ -46,6 +46,6 @@ void _Exit(int code) noexcept {
 
 void quick_exit(int code) noexcept {
   lockstep::worker::report_exit("quick_exit", code);
-  go_on<"quick_exit">(code);
+  go_on<"quick_exit", "GLIBC_2.24">(code);
 }
 }

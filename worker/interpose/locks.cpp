@@ -37,6 +37,7 @@ bool is_futex_wait(long number, long operation) {
   Result lockstep_##name(__VA_ARGS__) __asm__(#name); \
   Result lockstep_##name(__VA_ARGS__)
 #define LOCKSTEP_REAL(name, ...) auto* const name = next_function<#name, int(__VA_ARGS__)>()
+#define LOCKSTEP_REAL_2_3_2(name, ...) auto* const name = next_function<#name, int(__VA_ARGS__), "GLIBC_2.3.2">()
 
 extern "C" {
 
@@ -86,8 +87,8 @@ LOCKSTEP_WAIT(int, pthread_rwlock_wrlock, pthread_rwlock_t* lock) {
 // When the exception is thrown the mutex is held again, as whoever unlocks it on the way out expects.
 
 LOCKSTEP_WAIT(int, pthread_cond_wait, pthread_cond_t* condition, pthread_mutex_t* mutex) {
-  LOCKSTEP_REAL(pthread_cond_wait, pthread_cond_t*, pthread_mutex_t*);
-  LOCKSTEP_REAL(pthread_cond_timedwait, pthread_cond_t*, pthread_mutex_t*, const timespec*);
+  LOCKSTEP_REAL_2_3_2(pthread_cond_wait, pthread_cond_t*, pthread_mutex_t*);
+  LOCKSTEP_REAL_2_3_2(pthread_cond_timedwait, pthread_cond_t*, pthread_mutex_t*, const timespec*);
   return endable_wait(
       nullptr, Leaving::anything,
       [&](const timespec* limit) { return pthread_cond_timedwait(condition, mutex, limit); },
@@ -95,7 +96,7 @@ LOCKSTEP_WAIT(int, pthread_cond_wait, pthread_cond_t* condition, pthread_mutex_t
 }
 
 LOCKSTEP_WAIT(int, pthread_cond_timedwait, pthread_cond_t* condition, pthread_mutex_t* mutex, const timespec* end) {
-  LOCKSTEP_REAL(pthread_cond_timedwait, pthread_cond_t*, pthread_mutex_t*, const timespec*);
+  LOCKSTEP_REAL_2_3_2(pthread_cond_timedwait, pthread_cond_t*, pthread_mutex_t*, const timespec*);
   const auto wait = [&](const timespec* limit) { return pthread_cond_timedwait(condition, mutex, limit); };
   return endable_wait(end, Leaving::anything, wait, [&] { return wait(end); }, without_reason);
 }
