@@ -273,7 +273,7 @@ def _align_wrappers(names: dict[str, Any], size: int, me: int, to: list[int], so
     dist.all_gather_object(all_ranks, (world.group_count, wrappers))
     world.group_count = max(count for count, _ in all_ranks)  # the next group has the same number everywhere
     gathered = [each for _, each in all_ranks]
-    origin = source if source is not None else next(rank for rank in range(size) if rank not in to)
+    origin = source if source is not None else next((rank for rank in range(size) if rank not in to), 0)
     aligned: dict[tuple[int, ...], str] = {}  # by the wrapper of each rank: it can have several names
     for name in (name for name in mine if all(name in each for each in gathered)):
         layouts, objects = zip(*(each[name] for each in gathered))
