@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "collectives/log/process_identity.h"
+#include "protocol/descriptor_messages.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "protocol/installation.h"
@@ -121,7 +122,6 @@ PythonRanks::~PythonRanks() {
   loop_.forget(tail_->fd());
   loop_.forget(report_.read.get());
   if (starter_) loop_.forget(starter_->pidfd());
-  for (const auto& [rank, parent] : restarters_) loop_.forget(parent->pidfd());
 }
 
 void PythonRanks::start(const StartRanks& order, Listener listener) {
@@ -138,9 +138,11 @@ void PythonRanks::start(const StartRanks& order, Listener listener) {
     processes_[rank].tail = std::make_unique<OutputTail>();
     processes_[rank].output = std::make_unique<LastOutput>();
   }
-  plan_file_ = write_plan(ranks_here(), 0);
   set_nonblocking(report_.read.get());
-  start_interpreter();
+  loop_.watch(report_.read.get(), [this] { read_report(); });
+  watch_tail(*tail_);
+  for (const auto& [rank, process] : processes_) watch_tail(*process.tail);
+  start_interpreter(ranks_here(), 0);
 }
 
 RankSet PythonRanks::ranks_here() const {
@@ -149,12 +151,12 @@ RankSet PythonRanks::ranks_here() const {
   return ranks;
 }
 
-/// Returns a file with what _start.py reads.
-std::string PythonRanks::write_plan(const RankSet& ranks, int64_t generation) const {
+std::string PythonRanks::plan_of(const RankSet& ranks, int64_t generation, int orders) const {
   nlohmann::json plans = nlohmann::json::array();
   for (const int rank : ranks) plans.push_back(rank_json(rank, generation));
   const nlohmann::json plan = {{"ranks", plans},
                                {"report", report_.write.get()},
+                               {"orders", orders},
                                {"common",
                                 {{"world_size", order_.world_size},
                                  {"hub", hub_path_},
@@ -164,9 +166,7 @@ std::string PythonRanks::write_plan(const RankSet& ranks, int64_t generation) co
                                  {"generation", generation},
                                  {"loopback", order_.nodes == 1},
                                  {"arguments", order_.arguments}}}};
-  std::string path = directory_.path() + "/ranks.json";
-  protocol::write_at_once(path, plan.dump());
-  return path;
+  return plan.dump();
 }
 
 nlohmann::json PythonRanks::rank_json(int rank, int64_t generation) const {
@@ -198,12 +198,15 @@ nlohmann::json PythonRanks::rank_json(int rank, int64_t generation) const {
           {"gpu_id", plan_.gpu_ids.empty() ? -1 : plan_.gpu_ids[index]}};
 }
 
-std::unique_ptr<Child> PythonRanks::launch_interpreter(const std::string& plan_file, const RankSet& ranks) {
+void PythonRanks::start_interpreter(const RankSet& ranks, int64_t generation) {
+  auto [ours, its] = make_message_sockets();
+  const std::string plan_file = directory_.path() + "/ranks.json";
+  protocol::write_at_once(plan_file, plan_of(ranks, generation, its.get()));
   const Descriptor input(::open(plan_file.c_str(), O_RDONLY | O_CLOEXEC));
   Launch launch;
   launch.program = interpreter();
   launch.arguments = {"-c", kStart};
-  launch.environment = {{"LOCKSTEP_SESSION_DIR", fs::path(plan_file).parent_path().string()}};
+  launch.environment = {{"LOCKSTEP_SESSION_DIR", directory_.path()}};
   // Threads of OpenBLAS, which NumPy starts when it is imported, would be missing in the copies.
   if (!value_of("OPENBLAS_NUM_THREADS")) launch.environment["OPENBLAS_NUM_THREADS"] = "1";
   // A bar of tqdm within another takes its row: the cursor can't go up among the rows of several ranks. torch imports tqdm.
@@ -212,22 +215,15 @@ std::unique_ptr<Child> PythonRanks::launch_interpreter(const std::string& plan_f
     launch.environment["LOCKSTEP_PACKAGE"] = package.string();
   launch.input = input.get();
   launch.output = tail_->write_end();
-  launch.inherit = {report_.write.get()};
+  launch.inherit = {report_.write.get(), its.get()};
   for (const int rank : ranks) {
     const Process& process = processes_.at(rank);
     launch.inherit.push_back(process.tail->write_end());
     for (const int each : process.output->descriptors()) launch.inherit.push_back(each);
   }
-  return std::make_unique<Child>(launch);
-}
-
-void PythonRanks::start_interpreter() {
-  starter_ = launch_interpreter(plan_file_, ranks_here());
-  if (candidate_ == 0) {
-    watch_tail(*tail_);
-    for (const auto& [rank, process] : processes_) watch_tail(*process.tail);
-    loop_.watch(report_.read.get(), [this] { read_report(); });
-  }
+  if (starter_) loop_.forget(starter_->pidfd());
+  starter_ = std::make_unique<Child>(launch);
+  orders_ = std::move(ours);
   loop_.watch(starter_->pidfd(), [this] {
     const auto end = starter_->ended();
     if (!end) return;
@@ -237,19 +233,24 @@ void PythonRanks::start_interpreter() {
 }
 
 void PythonRanks::interpreter_ended(const ProcessEnd& end) {
-  if (are_started_) return;  // the ranks die with it
+  orders_.reset();
   const bool has_no_torch = end.signal == 0 && end.code == kNoTorch;
   try {
-    if (has_no_torch && candidate_ + 1 < interpreters_.size()) {
+    if (!are_started_ && has_no_torch && candidate_ + 1 < interpreters_.size()) {
       ++candidate_;
-      return start_interpreter();
+      return start_interpreter(ranks_here(), 0);
     }
   } catch (const StartError& error) {
     return listener_.failed(error.what());
   }
   const std::string lines = tail_->last_lines();
-  listener_.failed(has_no_torch ? no_torch(interpreters_)
-                                : interpreter() + " " + end.str() + (lines.empty() ? "" : "; it wrote:\n" + lines));
+  const std::string why = interpreter() + " " + end.str() + (lines.empty() ? "" : "; it wrote:\n" + lines);
+  if (!are_started_) return listener_.failed(has_no_torch ? no_torch(interpreters_) : why);
+  for (auto& [rank, process] : processes_) {  // those that it has started die with it
+    if (process.pid > 0 || process.has_ended) continue;
+    process.has_ended = true;
+    listener_.ended(rank, {why, end.signal});
+  }
 }
 
 RankProcess PythonRanks::restart(int rank, const std::string& identity, int64_t generation) {
@@ -261,29 +262,17 @@ RankProcess PythonRanks::restart(int rank, const std::string& identity, int64_t 
   directory_.set_rank_aside(rank);
   directory_.add_rank(rank);
   order_.identities.at(static_cast<size_t>(rank - order_.first)) = identity;
-  auto interpreter_of_rank = launch_interpreter(write_plan(RankSet{rank}, generation), RankSet{rank});
-  forget_restarter(rank);
-  const Child& parent = *restarters_.emplace(rank, std::move(interpreter_of_rank)).first->second;
   watch_tail(*process.tail);
-  loop_.watch(parent.pidfd(), [this, rank] {
-    Child& ended_one = *restarters_.at(rank);
-    const auto end = ended_one.ended();
-    if (!end) return;
-    loop_.forget(ended_one.pidfd());
-    if (processes_.at(rank).pid > 0) return;  // the rank dies with it
-    processes_.at(rank).has_ended = true;
-    const std::string lines = tail_->last_lines();
-    listener_.ended(rank,
-                    {interpreter() + " " + end->str() + (lines.empty() ? "" : "; it wrote:\n" + lines), end->signal});
-  });
+  if (!order_rank(rank, generation)) start_interpreter(RankSet{rank}, generation);
   return {};
 }
 
-void PythonRanks::forget_restarter(int rank) {
-  const auto found = restarters_.find(rank);
-  if (found == restarters_.end()) return;
-  loop_.forget(found->second->pidfd());
-  restarters_.erase(found);
+/// Returns false where the process that started the ranks has ended.
+bool PythonRanks::order_rank(int rank, int64_t generation) {
+  const Process& process = processes_.at(rank);
+  std::vector<int> descriptors = process.output->descriptors();
+  descriptors.insert(descriptors.begin(), process.tail->write_end());
+  return orders_ && send_descriptors(orders_.get(), plan_of(RankSet{rank}, generation, -1), descriptors);
 }
 
 void PythonRanks::watch_tail(OutputTail& tail) {
@@ -319,6 +308,7 @@ void PythonRanks::started(int rank, pid_t pid) {
     return;
   }
   loop_.watch(process.pidfd.get(), [this, rank] { ended(rank); });
+  if (process.is_unwanted) kill(rank);
   if (are_started_) return;  // it was started again
   RanksStarted started{
       .store = order_.store, .backend = plan_.backend, .devices = plan_.devices, .interpreter = interpreter()};
@@ -342,18 +332,19 @@ void PythonRanks::ended(int rank) {
     end.said = member->facts.end;
   ::kill(-process.pid, SIGKILL);  // what is left of its group: it is a zombie, so the number is its own
   store_->rank_has_ended(rank, process.pid, ending_);
-  forget_restarter(rank);
   listener_.ended(rank,
                   {end.words(), end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0});
 }
 
 void PythonRanks::kill(int rank) {
-  const Process& process = processes_.at(rank);
-  const auto parent = restarters_.find(rank);
-  if (!process.has_ended && process.pid > 0)
+  Process& process = processes_.at(rank);
+  const auto lives = [](const auto& each) { return each.second.pid > 0 && !each.second.has_ended; };
+  if (process.pid > 0 && !process.has_ended)
     ::kill(-process.pid, SIGKILL);
-  else if (!process.has_ended && parent != restarters_.end())
-    parent->second->kill();  // it imports torch, and there is no rank yet
+  else if (are_started_ && process.pid == 0 && std::ranges::none_of(processes_, lives))
+    starter_->kill();  // it imports torch
+  else if (process.pid == 0)
+    process.is_unwanted = true;
 }
 
 std::string PythonRanks::last_lines(int rank) {

@@ -1,6 +1,6 @@
 // Ranks of a Python session whose processes run on this machine. They are a Python job that is started here: a process of
-// the user's interpreter imports torch once, and the ranks are copies of it (python/lockstep/session/_start.py). A relay
-// has one for the shell of another machine.
+// the user's interpreter imports torch once, and the ranks are copies of it (python/lockstep/session/_start.py), also
+// those that are started again. A relay has one for the shell of another machine.
 //
 // The ranks are no children of this process. How one has ended is read from the kernel while it is a zombie, and it
 // stays one: its parent waits for none.
@@ -42,7 +42,7 @@ class PythonRanks : public LocalPlace {
   void start(const StartRanks& order, Listener listener) override;
   bool has_store() const override { return store_ && !store_->has_ended(); }
   void kill(int rank) override;
-  /// An interpreter that is started for it becomes the parent of the rank. The rank says who it is when it comes.
+  /// The rank says who it is when it comes.
   RankProcess restart(int rank, const std::string& identity, int64_t generation) override;
   /// Groups of other backends can't be connected again.
   bool can_restart() const override { return order_.backend == "auto" || order_.backend == "lockstep"; }
@@ -57,6 +57,7 @@ class PythonRanks : public LocalPlace {
     pid_t pid = 0;
     Descriptor pidfd;
     bool has_ended = false;
+    bool is_unwanted = false;  // killed before it was there
     std::unique_ptr<OutputTail> tail;  // before its first cell
     std::unique_ptr<LastOutput> output;
   };
@@ -64,15 +65,15 @@ class PythonRanks : public LocalPlace {
   void read_log(inspect::RankPicture& rank, size_t recent) override;
   RankSet ranks_here() const;
   nlohmann::json rank_json(int rank, int64_t generation) const;
-  std::string write_plan(const RankSet& ranks, int64_t generation) const;
-  std::unique_ptr<Child> launch_interpreter(const std::string& plan_file, const RankSet& ranks);
-  void start_interpreter();
+  /// Returns what _start.py reads.
+  std::string plan_of(const RankSet& ranks, int64_t generation, int orders) const;
+  /// Starts a process that starts these ranks, and later others.
+  void start_interpreter(const RankSet& ranks, int64_t generation);
+  bool order_rank(int rank, int64_t generation);
   void interpreter_ended(const ProcessEnd& end);
   void read_report();
   void started(int rank, pid_t pid);
   void ended(int rank);
-  /// Ends the interpreter that a rank was started again by, if there is one.
-  void forget_restarter(int rank);
   void watch_tail(OutputTail& tail);
   const std::string& interpreter() const { return interpreters_.at(candidate_); }
 
@@ -87,14 +88,13 @@ class PythonRanks : public LocalPlace {
   std::unique_ptr<StoreProcess> store_;
   std::vector<std::string> interpreters_;  // in which torch is looked for, the first that has it
   size_t candidate_ = 0;
-  std::string plan_file_;
   Pipe report_;  // "RANK PID" for each rank that has started
   std::string reported_;
   std::unique_ptr<OutputTail> tail_;  // of the process that starts the ranks
   std::map<int, Process> processes_;  // by rank
   bool are_started_ = false, ending_ = false;
   std::unique_ptr<Child> starter_;
-  std::map<int, std::unique_ptr<Child>> restarters_;  // parents of ranks that were started again
+  Descriptor orders_;  // to it
 };
 
 }  // namespace lockstep::shell

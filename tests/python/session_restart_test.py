@@ -60,6 +60,8 @@ class Finder:
             while True: signal.pause()
 sys.meta_path.insert(0, Finder())
 """
+# With more than one thread the ranks can't be copies, and each imports torch itself.
+THREAD = "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
 LIMIT_S = 120  # ends what hangs; judges nothing
 
 
@@ -213,6 +215,13 @@ class Restarts(unittest.TestCase):
             self.assertIn(each, values, f"{run.events}")
         self.assertEqual(lines(run, "loaded")[2], ["loaded [1. 1.]"])
 
+    def test_all_ranks_come_back_with_the_process_that_starts_them(self):
+        run = Session("kept = rank + 1\nimport os, signal, time",
+                      "if rank == 0: os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(1000)", "%restart", "kept",
+                      "x = torch.ones(1); dist.all_reduce(x); x.item()", options=KEEP_GOING)
+        self.assertEqual(run.values(), [([0], "1"), ([1], "2"), ([0, 1], "2.0")], run.shown)
+        self.assertEqual(run.statuses(), ["ok", "dead", "ok", "ok", "ok"], run.shown)
+
     def test_groups_of_other_backends_stay(self):
         run = Session("import os", "%%rank 1\nos._exit(3)", "%restart", options=[*KEEP_GOING, "--backend", "gloo"])
         self.assertIn("with the backend lockstep", run.of("error")[-1]["message"])
@@ -220,7 +229,7 @@ class Restarts(unittest.TestCase):
     def test_an_interrupt_ends_the_start_and_it_can_be_repeated(self):
         with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp", ignore_cleanup_errors=True) as folder:
             importing, again = (pathlib.Path(folder, name) for name in ("importing", "again"))
-            pathlib.Path(folder, "sitecustomize.py").write_text(WAITS_IN_TORCH.replace("FIFO", repr(str(importing))))
+            pathlib.Path(folder, "sitecustomize.py").write_text(WAITS_IN_TORCH.replace("FIFO", repr(str(importing))) + THREAD)
             path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
             terminal = Terminal([LOCKSTEP, f"--python={sys.executable}", "-n", "2"], 200, 50,
                                 environment(XDG_RUNTIME_DIR=folder, XDG_STATE_HOME=folder, PYTHONPATH=path))

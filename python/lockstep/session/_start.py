@@ -1,6 +1,6 @@
 """Starts the ranks of a session. The shell runs this module in the interpreter of the user's environment: it imports
-torch once, and the ranks are copies of it. It stays their parent, and waits for none of them: the shell reads from the
-kernel how a rank has ended, and a zombie keeps its number meanwhile."""
+torch once, and the ranks are copies of it, also those that are started again. It stays their parent, and waits for none
+of them: the shell reads from the kernel how a rank has ended, and a zombie keeps its number meanwhile."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import signal
+import socket
 import sys
 from typing import Any, NoReturn
 
@@ -18,27 +19,48 @@ from lockstep.core import _library
 from lockstep.session import _names, _preempt, _rank
 
 _PR_SET_PDEATHSIG = 1
+_LONGEST_ORDER = 1 << 20
 
 
 def main() -> NoReturn:
-    """The plan of the session comes as JSON on the standard input."""
+    """The plan of the session comes as JSON on the standard input, and one for each rank that is started again from a
+    socket, with its descriptors."""
     plan: dict[str, Any] = json.load(sys.stdin)
+    report, orders = plan["report"], socket.socket(fileno=plan["orders"])
     _preempt.outlive_slurm_signals()
     _library.map_library()
     _names.seed_afresh()  # imports what it needs, which the ranks then need not
     obstacle = _obstacle_to_copies()
     gc.freeze()  # the end of a rank does not go through torch's objects again, which takes half a second
     gc.enable()  # the shell has switched it off for the imports
+    while True:
+        _start_ranks(plan, report, orders, obstacle)
+        order, descriptors, _, _ = socket.recv_fds(orders, _LONGEST_ORDER, len(_descriptors_of(plan["ranks"][0])))
+        if not order:
+            os._exit(0)  # the shell has ended
+        plan = json.loads(order)
+        (rank,) = plan["ranks"]
+        rank["tail"], *rank["output"] = descriptors
+
+
+def _start_ranks(plan: dict[str, Any], report: int, orders: socket.socket, obstacle: str) -> None:
     starter = os.getpid()
-    for rank in range(len(plan["ranks"])):
+    for rank in plan["ranks"]:
         pid = os.fork()
         if pid == 0:
-            _become(rank, plan, starter, obstacle)
-        with open(plan["report"], "wb", buffering=0, closefd=False) as report:
-            report.write(b"%d %d\n" % (plan["ranks"][rank]["rank"], pid))
-    os.close(plan["report"])
-    while True:
-        signal.pause()
+            orders.close()
+            others = [each for one in plan["ranks"] if one is not rank for each in _descriptors_of(one)]
+            for each in (report, *others):
+                os.close(each)
+            _become({**plan["common"], **rank}, starter, obstacle)
+        os.write(report, b"%d %d\n" % (rank["rank"], pid))
+    for rank in plan["ranks"]:
+        for each in _descriptors_of(rank):
+            os.close(each)
+
+
+def _descriptors_of(rank: dict[str, Any]) -> list[int]:
+    return [rank["tail"], *rank["output"]]
 
 
 def _obstacle_to_copies() -> str:
@@ -50,23 +72,16 @@ def _obstacle_to_copies() -> str:
     return "CUDA is in use since torch was imported" if in_use else ""
 
 
-def _become(rank: int, plan: dict[str, Any], starter: int, obstacle: str) -> NoReturn:
+def _become(settings: dict[str, Any], starter: int, obstacle: str) -> NoReturn:
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != starter:  # it has ended before the line above
         os._exit(1)
-    tail = plan["ranks"][rank]["tail"]
     for descriptor in (1, 2):
-        os.dup2(tail, descriptor)
+        os.dup2(settings["tail"], descriptor)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    keep = {tail, *plan["ranks"][rank]["output"]}
-    for each in (plan["report"], *(one["tail"] for one in plan["ranks"]),
-                 *(descriptor for one in plan["ranks"] for descriptor in one["output"])):
-        if each not in keep:
-            os.close(each)
-    settings = {"rank": rank, **plan["common"], **plan["ranks"][rank]}
     if obstacle:
         for each in settings["output"]:
             os.set_inheritable(each, True)
