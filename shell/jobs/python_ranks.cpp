@@ -28,10 +28,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kNoTorch = 77;  // with which an interpreter ends that has no torch
+// With which an interpreter ends that can't be used: it has no torch, or no package lockstep.
+constexpr int kNoTorch = 77, kNoPackage = 78;
 
 // An installed package comes before the one that lies beside this program. The folder `lockstep` of a tree is none.
-constexpr const char* kStart = R"python(import gc, os, sys
+constexpr const char* kFindPackage = R"python(import gc, os, sys
 from importlib.util import find_spec
 gc.disable()  # until torch is imported, whose objects stay: going through them takes a fifteenth of the time
 if find_spec("torch") is None:
@@ -39,12 +40,17 @@ if find_spec("torch") is None:
 found = find_spec("lockstep")
 if (found is None or not found.origin) and os.environ.get("LOCKSTEP_PACKAGE"):
     sys.path.append(os.environ["LOCKSTEP_PACKAGE"])
+    found = find_spec("lockstep")
+if found is None or not found.origin:
+    sys.exit(78)
+)python";
+constexpr const char* kStart = R"python(
 try:
     from lockstep.session import _start
 except ModuleNotFoundError as error:
     if not (error.name or "").startswith("lockstep"):
         raise
-    sys.exit(f"{sys.executable} has torch, and no package lockstep of this version: install the wheel (tools/wheel)")
+    sys.exit(78)
 _start.main()
 )python";
 
@@ -84,22 +90,35 @@ std::vector<std::string> interpreters(const std::string& named) {
   return found;
 }
 
-std::string no_torch(const std::vector<std::string>& interpreters) {
+/// Why none of the interpreters can be used; `ends` are their exit codes.
+std::string no_use(const std::vector<std::string>& interpreters, const std::vector<int>& ends) {
+  if (const auto found = std::ranges::find(ends, kNoPackage); found != ends.end())
+    return fmt::format("{} has torch, and no package lockstep of this version: install its wheel there",
+                       interpreters.at(static_cast<size_t>(found - ends.begin())));
   return fmt::format("{} {} no torch: activate the environment that has it, or name its interpreter: --python=PATH",
                      fmt::join(interpreters, ", "), interpreters.size() == 1 ? "has" : "have");
+}
+
+/// Launches an interpreter that reads `code` after kFindPackage.
+Launch launch_of(const std::string& interpreter, const char* code) {
+  Launch launch;
+  launch.program = interpreter;
+  launch.arguments = {"-c", std::string(kFindPackage) + code};
+  if (const fs::path package = protocol::programs_prefix() / "python"; fs::exists(package / "lockstep"))
+    launch.environment["LOCKSTEP_PACKAGE"] = package.string();
+  return launch;
 }
 
 }  // namespace
 
 std::string find_interpreter(const std::string& named) {
   const std::vector<std::string> candidates = interpreters(named);
+  std::vector<int> ends;
   for (const std::string& each : candidates) {
-    Launch launch;
-    launch.program = each;
-    launch.arguments = {"-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"};
-    if (Child(launch).wait().exit_code() == 0) return fs::absolute(each).string();
+    ends.push_back(Child(launch_of(each, "")).wait().exit_code());
+    if (ends.back() == 0) return fs::absolute(each).string();
   }
-  throw StartError(no_torch(candidates));
+  throw StartError(no_use(candidates, ends));
 }
 
 PythonRanks::PythonRanks(EventLoop& loop, SessionPlan plan, SessionDirectory& directory, std::string hub_path,
@@ -203,16 +222,12 @@ void PythonRanks::start_interpreter(const RankSet& ranks, int64_t generation) {
   const std::string plan_file = directory_.path() + "/ranks.json";
   protocol::write_at_once(plan_file, plan_of(ranks, generation, its.get()));
   const Descriptor input(::open(plan_file.c_str(), O_RDONLY | O_CLOEXEC));
-  Launch launch;
-  launch.program = interpreter();
-  launch.arguments = {"-c", kStart};
-  launch.environment = {{"LOCKSTEP_SESSION_DIR", directory_.path()}};
+  Launch launch = launch_of(interpreter(), kStart);
+  launch.environment["LOCKSTEP_SESSION_DIR"] = directory_.path();
   // Threads of OpenBLAS, which NumPy starts when it is imported, would be missing in the copies.
   if (!value_of("OPENBLAS_NUM_THREADS")) launch.environment["OPENBLAS_NUM_THREADS"] = "1";
   // A bar of tqdm within another takes its row: the cursor can't go up among the rows of several ranks. torch imports tqdm.
   if (!value_of("TQDM_POSITION")) launch.environment["TQDM_POSITION"] = "0";
-  if (const fs::path package = protocol::programs_prefix() / "python"; fs::exists(package / "lockstep"))
-    launch.environment["LOCKSTEP_PACKAGE"] = package.string();
   launch.input = input.get();
   launch.output = tail_->write_end();
   launch.inherit = {report_.write.get(), its.get()};
@@ -234,9 +249,11 @@ void PythonRanks::start_interpreter(const RankSet& ranks, int64_t generation) {
 
 void PythonRanks::interpreter_ended(const ProcessEnd& end) {
   orders_.reset();
-  const bool has_no_torch = end.signal == 0 && end.code == kNoTorch;
+  const bool is_of_no_use = end.signal == 0 && (end.code == kNoTorch || end.code == kNoPackage);
   try {
-    if (!are_started_ && has_no_torch && candidate_ + 1 < interpreters_.size()) {
+    if (!are_started_ && is_of_no_use) {
+      ends_.push_back(end.code);
+      if (candidate_ + 1 == interpreters_.size()) return listener_.failed(no_use(interpreters_, ends_));
       ++candidate_;
       return start_interpreter(ranks_here(), 0);
     }
@@ -245,7 +262,7 @@ void PythonRanks::interpreter_ended(const ProcessEnd& end) {
   }
   const std::string lines = tail_->last_lines();
   const std::string why = interpreter() + " " + end.str() + (lines.empty() ? "" : "; it wrote:\n" + lines);
-  if (!are_started_) return listener_.failed(has_no_torch ? no_torch(interpreters_) : why);
+  if (!are_started_) return listener_.failed(why);
   for (auto& [rank, process] : processes_) {  // those that it has started die with it
     if (process.pid > 0 || process.has_ended) continue;
     process.has_ended = true;

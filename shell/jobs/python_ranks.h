@@ -25,8 +25,8 @@
 
 namespace lockstep::shell {
 
-/// Returns the interpreter that --python means: `named` (a path, or a name in PATH), or where it is empty the first of
-/// the environment that has torch. Asks them. Throws StartError where none has.
+/// Returns the interpreter that --python means: `named` (a path, or a name in PATH), or where it is empty the first in PATH
+/// that has torch and the package lockstep. Asks them. Throws StartError where none has.
 std::string find_interpreter(const std::string& named);
 
 class PythonRanks : public LocalPlace {
@@ -86,8 +86,9 @@ class PythonRanks : public LocalPlace {
   Listener listener_;
   const JobFolder folder_{{"lockstep", "--python"}, /*is_session=*/true};
   std::unique_ptr<StoreProcess> store_;
-  std::vector<std::string> interpreters_;  // in which torch is looked for, the first that has it
+  std::vector<std::string> interpreters_;  // the first that can be used is
   size_t candidate_ = 0;
+  std::vector<int> ends_;  // exit codes of those before it
   Pipe report_;  // "RANK PID" for each rank that has started
   std::string reported_;
   std::unique_ptr<OutputTail> tail_;  // of the process that starts the ranks

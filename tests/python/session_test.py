@@ -227,6 +227,17 @@ class Starts(unittest.TestCase):
             done = self.lockstep("run", "cells.py", PATH=f"{folder}:/usr/bin:/bin", LOCKSTEP_PYTHON="")
         self.assertEqual(done.returncode, 3)
         self.assertRegex(done.stdout, f"{folder}/python3, .*{folder}/python.* have no torch: activate the environment")
+        with tempfile.TemporaryDirectory() as folder:  # one that has torch, and no package lockstep: the next is taken
+            first, second = pathlib.Path(folder, "first", "python3"), pathlib.Path(folder, "second", "python3")
+            for program, script in ((first, "exit 78"), (second, f'exec {sys.executable} "$@"')):
+                program.parent.mkdir()
+                program.write_text(f"#!/bin/sh\n{script}\n")
+                program.chmod(0o700)
+            done = self.lockstep("run", "cells.py", PATH=f"{first.parent}:{second.parent}:/bin", LOCKSTEP_PYTHON="")
+            self.assertEqual(done.returncode, 0, done.stdout)
+            done = self.lockstep("run", "cells.py", PATH=f"{first.parent}:/bin", LOCKSTEP_PYTHON="")
+            self.assertEqual(done.returncode, 3)
+            self.assertIn(f"{first} has torch, and no package lockstep of this version: install its wheel there", done.stdout)
         done = self.lockstep("run", "cells.py", "--python=/nowhere/python")
         self.assertEqual(done.returncode, 3)
         self.assertIn("/nowhere/python could not be started", done.stdout)
