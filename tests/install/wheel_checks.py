@@ -163,7 +163,7 @@ def check_attach(folder):
                            text=True)
     try:
         said = ""
-        while "lockstep attach" not in said:  # each rank says it when it has stopped
+        while said.count("lockstep attach") < 2:  # each of the two ranks says it when it has stopped
             line = job.stdout.readline()
             said += line
             if not line:
