@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -27,6 +28,8 @@ namespace lockstep::shell {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kEndPatience{1000};  // for a process that has closed its sockets
 
 // With which an interpreter ends that can't be used: it has no torch, or no package lockstep.
 constexpr int kNoTorch = 77, kNoPackage = 78;
@@ -280,7 +283,12 @@ RankProcess PythonRanks::restart(int rank, const std::string& identity, int64_t 
   directory_.add_rank(rank);
   order_.identities.at(static_cast<size_t>(rank - order_.first)) = identity;
   watch_tail(*process.tail);
-  if (!order_rank(rank, generation)) start_interpreter(RankSet{rank}, generation);
+  if (order_rank(rank, generation)) return {};
+  if (!starter_->ended_within(kEndPatience)) {  // the ranks that live would end with it
+    process.has_ended = true;
+    throw StartError("the process that starts the ranks does not take the order");
+  }
+  start_interpreter(RankSet{rank}, generation);
   return {};
 }
 
@@ -304,9 +312,15 @@ void PythonRanks::read_report() {
     std::istringstream line(reported_.substr(0, end));
     int number = -1;
     pid_t pid = 0;
-    if (line >> number >> pid && processes_.contains(number) && processes_[number].pid == 0 &&
-        !processes_[number].has_ended)
+    if (!(line >> number >> pid) || !processes_.contains(number) || processes_[number].pid != 0 ||
+        processes_[number].has_ended)
+      continue;
+    if (pid > 0) {
       started(number, pid);
+    } else {
+      processes_[number].has_ended = true;
+      listener_.ended(number, {"could not be started; " + interpreter() + " wrote:\n" + tail_->last_lines(), 0});
+    }
   }
   if (found == Reading::empty || found == Reading::bytes) return;
   loop_.forget(report_.read.get());

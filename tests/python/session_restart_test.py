@@ -218,9 +218,19 @@ class Restarts(unittest.TestCase):
     def test_all_ranks_come_back_with_the_process_that_starts_them(self):
         run = Session("kept = rank + 1\nimport os, signal, time",
                       "if rank == 0: os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(1000)", "%restart", "kept",
-                      "x = torch.ones(1); dist.all_reduce(x); x.item()", options=KEEP_GOING)
+                      "x = torch.ones(1); dist.all_reduce(x); x.item()", options=KEEP_GOING, LOCKSTEP_PYTHON=sys.executable)
         self.assertEqual(run.values(), [([0], "1"), ([1], "2"), ([0, 1], "2.0")], run.shown)
         self.assertEqual(run.statuses(), ["ok", "dead", "ok", "ok", "ok"], run.shown)
+
+    def test_a_rank_that_can_not_be_copied_costs_no_other(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "sitecustomize.py").write_text(
+                "import os\nreal, calls = os.fork, []\ndef fork():\n    calls.append(1)\n"
+                "    if len(calls) == 3: raise BlockingIOError(11, 'no process is left')\n    return real()\nos.fork = fork\n")
+            run = Session("kept = rank + 1\nimport os", "%%rank 1\nos._exit(3)", "%restart", "kept", "%restart", "kept",
+                          options=KEEP_GOING, PYTHONPATH=f"{folder}:{os.environ['PYTHONPATH']}", LOCKSTEP_PYTHON=sys.executable)
+        self.assertIn("the rank can't be started: [Errno 11] no process is left", run.shown)
+        self.assertEqual(run.values(), [([0], "1"), ([0], "1"), ([1], "2")], run.shown)
 
     def test_groups_of_other_backends_stay(self):
         run = Session("import os", "%%rank 1\nos._exit(3)", "%restart", options=[*KEEP_GOING, "--backend", "gloo"])

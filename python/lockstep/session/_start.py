@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from typing import Any, NoReturn
 
 import torch
@@ -33,14 +34,24 @@ def main() -> NoReturn:
     obstacle = _obstacle_to_copies()
     gc.freeze()  # the end of a rank does not go through torch's objects again, which takes half a second
     gc.enable()  # the shell has switched it off for the imports
+    _start_ranks(plan, report, orders, obstacle)
+    count = len(_descriptors_of(plan["ranks"][0]))
     while True:
-        _start_ranks(plan, report, orders, obstacle)
-        order, descriptors, _, _ = socket.recv_fds(orders, _LONGEST_ORDER, len(_descriptors_of(plan["ranks"][0])))
+        order, descriptors, _, _ = socket.recv_fds(orders, _LONGEST_ORDER, count)
         if not order:
             os._exit(0)  # the shell has ended
         plan = json.loads(order)
         (rank,) = plan["ranks"]
-        rank["tail"], *rank["output"] = descriptors
+        try:  # the ranks that live end with this process
+            if len(descriptors) < count:
+                raise OSError("it has no descriptors left (ulimit -n)")
+            rank["tail"], *rank["output"] = descriptors
+            _start_ranks(plan, report, orders, obstacle)
+        except OSError as error:
+            sys.stderr.write(f"the rank can't be started: {error}\n")
+            for each in descriptors:
+                os.close(each)
+            os.write(report, b"%d 0\n" % rank["rank"])
 
 
 def _start_ranks(plan: dict[str, Any], report: int, orders: socket.socket, obstacle: str) -> None:
@@ -48,11 +59,15 @@ def _start_ranks(plan: dict[str, Any], report: int, orders: socket.socket, obsta
     for rank in plan["ranks"]:
         pid = os.fork()
         if pid == 0:
-            orders.close()
-            others = [each for one in plan["ranks"] if one is not rank for each in _descriptors_of(one)]
-            for each in (report, *others):
-                os.close(each)
-            _become({**plan["common"], **rank}, starter, obstacle)
+            try:
+                orders.close()
+                others = [each for one in plan["ranks"] if one is not rank for each in _descriptors_of(one)]
+                for each in (report, *others):
+                    os.close(each)
+                _become({**plan["common"], **rank}, starter, obstacle)
+            finally:  # the copy does not go on as its parent does
+                traceback.print_exc()
+                os._exit(1)
         os.write(report, b"%d %d\n" % (rank["rank"], pid))
     for rank in plan["ranks"]:
         for each in _descriptors_of(rank):
