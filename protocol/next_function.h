@@ -1,4 +1,4 @@
-// Finds the function that one of this program or library stands in front of.
+// Finds the function of a system library that a function of this program, or of this library, stands in front of.
 #pragma once
 #include <dlfcn.h>
 
