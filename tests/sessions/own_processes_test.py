@@ -4,6 +4,7 @@
 A cell starts programs that leave the rank's process group, as daemons do. Another user of the machine connects to every port that
 the session listens on; only root can be another user.
 """
+import collections
 import os
 import pathlib
 import re
@@ -52,11 +53,13 @@ def with_daemons(script, *options):
     """A session whose two ranks have started a daemon each: the session, {(pid, start time): name}, {daemon: its rank's pid}."""
     session = Session(script, "-n", "2", *options)
     owners = {}
+    written = collections.defaultdict(str)  # by rank: a line can come in pieces
 
     def both(event):
         if event["event"] == "output":
-            for daemon, rank in re.findall(r"daemon (\d+) of (\d+)\n", event.get("text", "")):
-                owners[int(daemon)] = int(rank)
+            for rank in event["ranks"]:
+                written[rank] += event["text"]
+                owners.update((int(daemon), int(pid)) for daemon, pid in re.findall(r"daemon (\d+) of (\d+)\n", written[rank]))
         return len(owners) == 2
     check(session.until(both), "the cell did not run")
     daemons = {(pid, start_time(pid)): "daemon" for pid in owners}
