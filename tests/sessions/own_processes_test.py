@@ -41,17 +41,25 @@ pid_t daemon_pid = 0;
 std::cout << "daemon " << daemon_pid << " of " << getpid() << std::endl;
 """
 
+# Until the test has seen the daemons.
+HOLD = """// %% hold
+while (access("GO", F_OK) != 0) usleep(1000);
+"""
+
 WAIT = """// %% wait
 #include <unistd.h>
 for (volatile long i = 0;; i = i + 1) usleep(1000);
 """
 
 OTHER_USER = 65534
+FOLDER = tempfile.TemporaryDirectory()
 
 
-def with_daemons(script, *options):
-    """A session whose two ranks have started a daemon each: the session, {(pid, start time): name}, {daemon: its rank's pid}."""
-    session = Session(script, "-n", "2", *options)
+def with_daemons(*options, then=""):
+    """A session whose two ranks have started a daemon each: the session, {(pid, start time): name}, {daemon: its rank's pid}.
+    It goes on with the cells of `then`."""
+    go = pathlib.Path(FOLDER.name, f"go-{len(os.listdir(FOLDER.name))}")
+    session = Session(DAEMON + HOLD.replace("GO", str(go)) + then, "-n", "2", *options)
     owners = {}
     written = collections.defaultdict(str)  # by rank: a line can come in pieces
 
@@ -64,17 +72,18 @@ def with_daemons(script, *options):
     check(session.until(both), "the cell did not run")
     daemons = {(pid, start_time(pid)): "daemon" for pid in owners}
     check(all(born for _, born in daemons), "a daemon does not run")
+    go.touch()
     return session, daemons, owners
 
 
 def test_daemons_end_with_the_session():
-    session, daemons, _ = with_daemons(DAEMON)
+    session, daemons, _ = with_daemons()
     check(session.finish() == 0, "the session failed")
     check_gone(daemons)
 
 
 def test_daemons_end_when_the_shell_is_killed():
-    session, daemons, _ = with_daemons(DAEMON + WAIT)
+    session, daemons, _ = with_daemons(then=WAIT)
     everything = {key: name for key, name in session.processes().items() if "--template" not in name}
     session.process.kill()
     session.process.wait()
@@ -82,7 +91,7 @@ def test_daemons_end_when_the_shell_is_killed():
 
 
 def test_a_daemon_ends_with_its_rank():
-    session, daemons, owners = with_daemons(DAEMON + WAIT, "--keep-going", "--cell-timeout", "20")
+    session, daemons, owners = with_daemons("--keep-going", "--cell-timeout", "20", then=WAIT)
     victim = next(daemon for daemon, _ in daemons)
     os.kill(owners[victim], signal.SIGKILL)
     check_gone({key: name for key, name in daemons.items() if key[0] == victim})
@@ -95,7 +104,7 @@ def test_programs_of_others_are_left_alone():
     # Of the same user, and with a variable that only looks alike.
     other = os.posix_spawnp("sleep", ["sleep", "1000"], {**os.environ, "LOCKSTEP_SESSION_DIR": "/nowhere", "LOCKSTEP_RANK": "0"})
     try:
-        session, daemons, _ = with_daemons(DAEMON)
+        session, daemons, _ = with_daemons()
         check(session.finish() == 0, "the session failed")
         check(start_time(other) is not None, "a program of nobody's session was killed")
     finally:
