@@ -25,12 +25,18 @@ LOCKSTEP_OF_THIS_LIBRARY Function* find_next_function() {
   return reinterpret_cast<Function*>(found ? found : ::dlsym(RTLD_NEXT, name.text));
 }
 
+/// dlsym takes the lock of the dynamic loader. At a call it could wait for ever: for a constructor of a library that is
+/// being loaded, which in turn waits for the thread that has called. The program therefore looks when it starts.
+template <FunctionName name, typename Function, FunctionName version>
+LOCKSTEP_OF_THIS_LIBRARY inline Function* const next_function_at_start = find_next_function<name, Function, version>();
+
 /// Returns the function of that mangled name that comes next in the order of libraries. `version`: that of a function of
 /// which the C library has several; dlsym before glibc 2.36 gives the oldest. Other platforms may have one, without it.
 template <FunctionName name, typename Function, FunctionName version = "">
 LOCKSTEP_OF_THIS_LIBRARY Function* next_function() {
-  static auto* const found = find_next_function<name, Function, version>();
-  return found;
+  Function* const found = next_function_at_start<name, Function, version>;
+  return found ? found
+               : find_next_function<name, Function, version>();  // a constructor of a library calls before the start
 }
 
 }  // namespace lockstep

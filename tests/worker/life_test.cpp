@@ -293,6 +293,12 @@ TEST(Session, ListensOnTheLoopbackInterfaceOnly) {
   for (const auto& listener : all) EXPECT_THAT(listener, HasSubstr("tcp 0100007F:")) << "127.0.0.1";
 }
 
+TEST(Load, AConstructorMayWaitForAThreadThatCallsTheCLibrary) {
+  FakeHub hub;
+  hub.start_ready();
+  EXPECT_EQ(hub.run_cell("constructor", "nothing").status, CellStatus::ok);
+}
+
 TEST(Fork, ChildThatLeavesTheCellIsNoSecondRank) {
   FakeHub hub;
   hub.start_ready();
