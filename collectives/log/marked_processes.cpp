@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "protocol/descriptor.h"
@@ -18,6 +20,8 @@ namespace lockstep::dist {
 namespace {
 
 constexpr int kPasses = 100;  // each ends what the one before it left behind: processes that were forked meanwhile
+// Passes that wait for an environment that is empty: execve takes less than a millisecond.
+constexpr int kPassesForEmpty = 20;
 constexpr std::chrono::seconds kDeathLimit{2};  // of processes that the kernel can't end now; they are left
 
 std::vector<pid_t> own_processes() {
@@ -37,11 +41,22 @@ std::vector<pid_t> own_processes() {
   return found;
 }
 
-bool has_marks(pid_t pid, const std::vector<std::string>& marks) {
-  // Each entry between two zeros, so that no other variable's end is taken for one.
-  const std::string text = '\0' + protocol::read_file("/proc/" + std::to_string(pid) + "/environ").value_or("") + '\0';
-  return std::all_of(marks.begin(), marks.end(),
-                     [&](const std::string& mark) { return text.find('\0' + mark + '\0') != std::string::npos; });
+/// What the process was started with, each entry between two zeros, so that no other variable's end is taken for one.
+std::string environment_of(pid_t pid) {
+  const std::string text = protocol::read_file("/proc/" + std::to_string(pid) + "/environ").value_or("");
+  return text.empty() ? "" : '\0' + text + '\0';
+}
+
+bool has_marks(const std::string& environment, const std::vector<std::string>& marks) {
+  return std::all_of(marks.begin(), marks.end(), [&](const std::string& mark) {
+    return environment.find('\0' + mark + '\0') != std::string::npos;
+  });
+}
+
+/// False for a thread of the kernel, and for a process that has ended: their environment is empty for good.
+bool has_memory(pid_t pid) {
+  const auto sizes = protocol::read_file("/proc/" + std::to_string(pid) + "/statm");
+  return sizes && !sizes->starts_with("0 ");
 }
 
 }  // namespace
@@ -51,14 +66,20 @@ int end_marked_processes(const std::vector<std::string>& marks, const std::vecto
   int ended = 0;
   for (int pass = 0; pass < kPasses; ++pass) {
     std::vector<std::pair<pid_t, Descriptor>> dying;
+    bool in_execve = false;
     for (const pid_t pid : own_processes()) {
       if (left.contains(pid)) continue;
       // The descriptor comes first: whoever has the number afterwards, the signal goes to this process.
       Descriptor process = open_process(pid);
-      if (process && has_marks(pid, marks) && signal_process(process.get(), SIGKILL))
+      if (!process) continue;
+      const std::string environment = environment_of(pid);
+      // The kernel shows an empty one during execve, too.
+      if (environment.empty()) in_execve |= pass < kPassesForEmpty && has_memory(pid);
+      if (has_marks(environment, marks) && signal_process(process.get(), SIGKILL))
         dying.emplace_back(pid, std::move(process));
     }
-    if (dying.empty()) break;
+    if (dying.empty() && !in_execve) break;
+    if (dying.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     ended += static_cast<int>(dying.size());
     for (const auto& [pid, process] : dying)
       if (!is_ready(process.get(), POLLIN, kDeathLimit)) left.insert(pid);
