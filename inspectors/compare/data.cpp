@@ -122,7 +122,9 @@ std::optional<Finding> compare_same_data(const Layout& reference, const Layout& 
         ranks.insert(batch.first);
     }
   if (ranks.empty()) return std::nullopt;
-  return finding_of_data(step, ranks, fmt::format("{} have been given other ones, or in another order", ranks.words()));
+  return finding_of_data(step, ranks,
+                         fmt::format("{} {} been given other ones, or in another order", ranks.words(),
+                                     ranks.size() == 1 ? "has" : "have"));
 }
 
 }  // namespace lockstep::inspect::compare

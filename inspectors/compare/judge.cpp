@@ -129,7 +129,12 @@ class Judge {
     if (!without.empty()) {
       add_value(result_.not_recorded, key, pieces.empty() ? RankSet() : without);
       is_all_compared_ = false;
-      if (pieces.empty()) return;
+      if (pieces.empty()) {
+        const bool has_parameter = !candidate_.of({0, PieceKind::initial, key.name, 0}).empty();
+        if (key.kind == PieceKind::gradient && has_parameter && !reference.micro_batches.empty())
+          count_difference([&] { return finding_of_unread(key, without); });
+        return;
+      }
     }
     if (reference.micro_batches.empty()) {  // a parameter without a gradient
       if (absent.size() < pieces.size()) count_difference([&] { return finding_of_extra(key, absent, pieces); });

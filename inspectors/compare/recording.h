@@ -27,7 +27,8 @@ struct Piece {
     placed = 1,  // a DTensor has said which part it is; otherwise it is a tensor of its own shape
     partial = 2,  // its sum over the ranks of a group is the value
     absent = 4,  // there is no tensor: a parameter without a gradient
-    is_mean = 8  // of a partial one: its mean, not its sum
+    is_mean = 8,  // of a partial one: its mean, not its sum
+    flat = 16  // its box is a range of the elements of the whole in row-major order
   };
   uint32_t step = 0, name = 0, micro_batch = 0, call = 0;
   PieceKind kind = PieceKind::forward;

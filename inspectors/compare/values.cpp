@@ -91,6 +91,15 @@ std::vector<JudgedValue> judged_values(const PieceKey& key, const std::vector<Ra
     }
     return place;
   };
+  std::optional<Whole> flattened;
+  const auto whole_for = [&](const JudgedValue& value) -> const Whole& {
+    if (!(value.piece->flags & Piece::flat)) return first;
+    if (!flattened) {
+      flattened = first;
+      flattened->shape = {count_of(first.shape)};
+    }
+    return *flattened;
+  };
   const auto fraction = [&](const JudgedValue& value, const Whole& whole) {
     const auto count = static_cast<double>(count_of(whole.shape));
     return count > 0 ? static_cast<double>(count_of(value.piece->box.size)) / count : 1;
@@ -126,8 +135,9 @@ std::vector<JudgedValue> judged_values(const PieceKey& key, const std::vector<Ra
     value.fits = false;
     PiecePlace place = place_of(value);
     place.rows = nullptr;
-    for (const Reading& reading : readings_of(first, place)) {
-      Summary part = sketch_of_part(first, reading, value.piece->box);
+    const Whole& whole = whole_for(value);
+    for (const Reading& reading : readings_of(whole, place)) {
+      Summary part = sketch_of_part(whole, reading, value.piece->box);
       if (has_scale(key.kind))
         for (size_t i = 1; i < reference.micro_batches.size(); ++i) {
           if (reference.micro_batches[i].shape != first.shape) continue;
@@ -135,7 +145,7 @@ std::vector<JudgedValue> judged_values(const PieceKey& key, const std::vector<Ra
           add(part.sums, more.sums);
           part.not_finite += more.not_finite;
         }
-      compare_with(value, part, reference.norm, fraction(value, first));
+      compare_with(value, part, reference.norm, fraction(value, whole));
     }
   }
   return values;

@@ -102,6 +102,12 @@ std::string same_words(const Comparison& comparison) {
   return fmt::format("the largest difference is {:.2g} × {}", comparison.largest, comparison.unit);
 }
 
+/// Four digits, and more of a factor that would be written as 1.
+std::string factor_words(double factor) {
+  std::string words = fmt::format("{:.4g}", factor);
+  return words == "1" ? fmt::format("{:.9g}", factor) : words;
+}
+
 }  // namespace
 
 std::string value_words(const PieceKey& key) {
@@ -146,7 +152,7 @@ Finding finding_of(const Wrong& wrong, const Cause& cause, const std::string& un
     where += fmt::format(" in micro-batch {}", first.micro_batch);
   finding.message = fmt::format("{}{} is not the reference's", words_of(wrong.key), where);
   if (cause.factor)
-    finding.message += fmt::format(": it is {:.4g} × the reference's, and otherwise the same", *cause.factor);
+    finding.message += fmt::format(": it is {} × the reference's, and otherwise the same", factor_words(*cause.factor));
   else
     finding.message += size_words(error, wrong.tolerance, unit);
   if (!cause.words.empty()) finding.message += ": " + cause.words;
@@ -176,6 +182,15 @@ Finding finding_of_absent(const PieceKey& key, const RankSet& ranks) {
   finding.verdict = Verdict::missing;
   finding.message = fmt::format("{} is None on {} when the optimizer reads it, and the reference has one",
                                 words_of(key), ranks.words());
+  return finding;
+}
+
+Finding finding_of_unread(const PieceKey& key, const RankSet& ranks) {
+  Finding finding = fault_of(key, ranks);
+  finding.verdict = Verdict::missing;
+  finding.message = fmt::format(
+      "{} is read by no optimizer{}, and the reference's is: the parameter is frozen, or not one of an optimizer's",
+      words_of(key), ranks.size() > 1 ? " on " + ranks.words() : "");
   return finding;
 }
 

@@ -23,6 +23,8 @@ Finding finding_of_pair(const PieceKey& key, const Piece& piece, const RankSet& 
 Finding finding_of_missing(const PieceKey& key, const RankSet& ranks);
 /// Of a parameter without a gradient on these ranks.
 Finding finding_of_absent(const PieceKey& key, const RankSet& ranks);
+/// Of a parameter that the model has on these ranks, and no optimizer that makes a step.
+Finding finding_of_unread(const PieceKey& key, const RankSet& ranks);
 /// Of a parameter that has no gradient in the reference.
 Finding finding_of_extra(const PieceKey& key, const RankSet& absent, const std::vector<RankPiece>& pieces);
 

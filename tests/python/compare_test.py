@@ -52,7 +52,7 @@ class Compare(unittest.TestCase):
 
     def test_the_same_training_in_every_layout(self):
         for ranks, layout, least in ((1, "accumulate", 250), (2, "ddp+accumulate", 300), (2, "fsdp", 250), (4, "tp+fsdp", 500),
-                                     (2, "by-hand", 250)):
+                                     (2, "by-hand", 250), (2, "fsdp1", 250), (2, "fsdp1+names", 250), (1, "checkpoint", 250)):
             with self.subTest(layout):
                 about, fault = self.judged(ranks, layout)
                 self.assertIsNone(fault)
@@ -73,13 +73,19 @@ class Compare(unittest.TestCase):
                 (2, "by-hand", "sum", ["the gradient of token.weight", "2 × the reference's", "the mean is meant"]),
                 (2, "by-hand", "not reduced", ["the gradient of head.weight on ranks 0-1", "not averaged over"]),
                 (2, "by-hand", "seed", ["the initial value of token.weight on rank 1", "other weights"]),
-                (2, "fsdp", "rate", ["the value after the step of token.weight", "learning rate"]),
+                (2, "fsdp1", "rate", ["the value after the step of token.weight", "learning rate"]),
+                (2, "fsdp1+names", "frozen", ["the gradient of blocks.0.q.weight is read by no optimizer on ranks 0-1"]),
                 (2, "tp", "norm not reduced", ["the gradient of blocks.1.ln1.weight on ranks 0-1", "not reduced over"])):
             with self.subTest(fault):
                 _, found = self.judged(ranks, layout, fault)
                 self.assertIsNotNone(found)
                 for each in words:
                     self.assertIn(each, found["message"])
+
+    def test_a_rank_that_makes_no_step_is_not_waited_for(self):
+        code, events, said = compare(self.kept, "--candidate", command(2, "ddp", "no step"), "--steps", "1")
+        self.assertEqual((code, events), (2, []))
+        self.assertIn("s later rank 1 has not: does an optimizer skip steps there?", said)
 
     def test_a_job_of_torchrun(self):
         torchrun = [*launcher(2, torchrun=True), SCRIPT, "ddp", "mask"]

@@ -9,7 +9,7 @@ import torch
 from lockstep.subject import _sharding
 
 # Flags of a piece (inspectors/compare/recording.h).
-PLACED, PARTIAL, ABSENT, MEAN = 1, 2, 4, 8
+PLACED, PARTIAL, ABSENT, MEAN, FLAT = 1, 2, 4, 8, 16
 
 
 class Place:

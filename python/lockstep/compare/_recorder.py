@@ -13,16 +13,18 @@ import json
 import multiprocessing.util
 import os
 import sys
-from typing import Any
+import time
+from typing import Any, Iterator
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from lockstep.compare import _names, _places, _quiet
+from lockstep.compare import _ends, _flat, _names, _places, _quiet
 from lockstep.core import _group, _library
 
 _INITIAL, _FORWARD, _LOSS, _BACKWARD, _GRADIENT, _PARAMETER = range(6)  # PieceKind (inspectors/compare/recording.h)
+_SHORTEST_WAIT = 30.0  # for ranks that have made fewer steps, in seconds; it is longer where the steps took long
 _ROUNDED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -41,6 +43,7 @@ class Recorder:
         self._folder = folder
         self._pid = os.getpid()  # of the rank: workers of its data loaders are copies of it
         self._is_open = self._is_over = False
+        self._opened_at = 0.0
         self._step = 0
         self._micro_batch = -1  # of this step, or none yet; it begins with each call of the first model
         self._has_stepped = False
@@ -73,6 +76,7 @@ class Recorder:
                       world_size=world_size, torch=str(torch.__version__), steps=int(self._options["steps"]),
                       has_values=bool(self._options["has_values"]), noise=float(self._options["noise"]))
         self._is_open = True
+        self._opened_at = time.monotonic()
         for each in self._notes:
             _library.call("compare_note", text=each)
 
@@ -84,11 +88,12 @@ class Recorder:
             self._numbers[name] = int(_library.call("compare_name", name=name, type=kind)["name"])
         return self._numbers[name]
 
-    def _add(self, kind: int, name: str, tensor: torch.Tensor, micro_batch: int, call: int) -> None:
+    def _add(self, kind: int, name: str, tensor: torch.Tensor, micro_batch: int, call: int,
+             known_place: _places.Place | None = None) -> None:
         if tensor.is_complex():
             self.note(f"{name} is complex, which is not compared")
             return
-        place = _places.local_and_place(tensor)
+        place = (tensor, known_place) if known_place else _places.local_and_place(tensor)
         if place is None:
             self.note(f"{name} can't be recorded: {tensor.placements}")  # type: ignore[attr-defined]
             return
@@ -141,11 +146,11 @@ class Recorder:
         self._known.add(id(root))
         for name, module in model.modules.items():
             self._name_of_module[id(module)] = name
-        if type(root).__name__ == "FullyShardedDataParallel":
-            self.note("parameters of FullyShardedDataParallel are flattened, and not compared (fully_shard's are)")
-        for name, parameter in _names.parameters_of(model.modules):
-            if self._step == 0:
-                self._add(_INITIAL, name, parameter, 0, 0)
+        if self._step == 0:
+            parts = self._parts_of_parameters()
+            for parameter in root.parameters():
+                for part in parts.get(id(parameter), []):
+                    self._add_part(_INITIAL, part, parameter)
 
     def record_output(self, module: torch.nn.Module, _: Any, output: Any) -> Any:
         name = self._name_of_module.get(id(module))
@@ -193,30 +198,43 @@ class Recorder:
             if each.numel() == 1 and each.is_floating_point():
                 self._add(_LOSS, "loss", each.detach().reshape(()), self._micro_batch, self._next_call(_LOSS, "loss"))
 
-    def _parameters_of(self, optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.Tensor]]:
-        # fully_shard gives a module other parameters when it gathers them.
-        names = {id(each): name for model in self._models for name, each in _names.parameters_of(model.modules)}
-        parameters = [each for group in optimizer.param_groups for each in group["params"] if each.requires_grad]
-        known = [(names.get(id(each), ""), each) for each in parameters]
-        if not all(name for name, _ in known):
-            self.note("an optimizer has parameters of no model that was called, which are not compared")
-        return [each for each in known if each[0]]
+    def _parts_of_parameters(self) -> dict[int, list[_flat.Part]]:
+        """By the identity of a parameter. fully_shard gives a module other parameters when it gathers them."""
+        parts: dict[int, list[_flat.Part]] = {}
+        for model in self._models:
+            parts.update(_flat.parts_of(model.root, self._name_of_module))
+            for name, parameter in _names.parameters_of(model.modules):
+                parts.setdefault(id(parameter), [_flat.Part(name, None, None)])
+        return parts
+
+    def _parameters_of(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[_flat.Part, torch.Tensor]]:
+        parts = self._parts_of_parameters()
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.requires_grad and id(parameter) not in parts:
+                    self.note("an optimizer has parameters of no model that was called, which are not compared")
+                elif parameter.requires_grad:
+                    yield from ((part, parameter) for part in parts[id(parameter)])
+
+    def _add_part(self, kind: int, part: _flat.Part, tensor: torch.Tensor | None) -> None:
+        if tensor is not None:
+            self._add(kind, part.name, part.of(tensor), 0, 0, part.place)
+        elif not part.is_here:
+            self._add(kind, part.name, torch.empty(0), 0, 0, part.place)
+        else:
+            torch.ops.lockstep.compare_piece(torch.empty(0), [kind, self._number(part.name), self._step, 0, 0,
+                                                              _places.ABSENT, 0], [], [])
 
     def record_gradients(self, optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:
-        if not self.is_recording():
-            return
-        for name, parameter in self._parameters_of(optimizer):
-            if parameter.grad is not None:
-                self._add(_GRADIENT, name, parameter.grad, 0, 0)
-            else:
-                torch.ops.lockstep.compare_piece(torch.empty(0), [_GRADIENT, self._number(name), self._step, 0, 0,
-                                                                  _places.ABSENT, 0], [], [])
+        if self.is_recording():
+            for part, parameter in self._parameters_of(optimizer):
+                self._add_part(_GRADIENT, part, parameter.grad)
 
     def record_parameters(self, optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:
         if not self.is_recording():
             return
-        for name, parameter in self._parameters_of(optimizer):
-            self._add(_PARAMETER, name, parameter, 0, 0)
+        for part, parameter in self._parameters_of(optimizer):
+            self._add_part(_PARAMETER, part, parameter)
         self._has_stepped = True
 
     # ---- the ends ------------------------------------------------------------------------------------------------------
@@ -237,17 +255,24 @@ class Recorder:
         _library.call("compare_close")
 
     def _end_process(self) -> None:
-        """Without the rest of the program, which might write files. All ranks come here, or none does."""
+        """Without the rest of the program, which might write files."""
         self.close()
         if _group.is_there() and _group.world_size() > 1:
-            torch.distributed.barrier()  # one that ends earlier takes the store and its connections with it
+            limit = max(_SHORTEST_WAIT, 10 * (time.monotonic() - self._opened_at))
+            if late := _ends.wait_for_ranks(limit):
+                _fail(f"rank {_group.rank()} has made the {self._step} steps that are recorded, and {limit:.0f} s later "
+                      f"{_ends.words(late)} not: does an optimizer skip steps there?")
         _exit(0)
 
     def give_up(self, problem: BaseException) -> None:
         """Ends the process, so that its launcher ends the other ranks, which would wait for this one."""
         if os.getpid() == self._pid:
-            print(f"lockstep compare: this rank can't be recorded: {type(problem).__name__}: {problem}", file=sys.stderr)
-            _exit(1)
+            _fail(f"this rank can't be recorded: {type(problem).__name__}: {problem}")
+
+
+def _fail(problem: str) -> None:
+    print(f"lockstep compare: {problem}", file=sys.stderr)
+    _exit(1)
 
 
 def _exit(code: int) -> None:

@@ -1,5 +1,5 @@
-"""A small GPT in one of several layouts, for compare_test.py: compare_gpt.py LAYOUT [FAULT]. The batch of a step is the same in
-all of them. It knows nothing of Lockstep."""
+"""A small GPT in one of several layouts: compare_gpt.py LAYOUT [FAULT], with the faults of compare_faults.py. The batch of a
+step is the same in all layouts. It knows nothing of Lockstep."""
 
 import os
 import sys
@@ -8,20 +8,26 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import compare_faults as faults
 
 VOCABULARY, LENGTH, WIDTH, HEADS, BLOCKS, BATCH = 61, 16, 32, 4, 2, 8
-LAYOUT, FAULT = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
+LAYOUT, FAULT = sys.argv[1], faults.NAME
 SEED = int(os.environ.get("SEED", "0"))
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 NORM = os.environ.get("NORM", "layer")
 
 
 class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.diagonal, self.scale = 0, None  # up to which position a token attends; None: that of the heads' width
+
     def forward(self, q, k, v):
         q, k, v = (each.unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2) for each in (q, k, v))
-        offset = 1 if FAULT == "mask" and RANK == 1 else 0
-        mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril(offset)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(-2)
+        mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril(self.diagonal)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=self.scale).transpose(1, 2).flatten(-2)
 
 
 class Block(nn.Module):
@@ -30,12 +36,12 @@ class Block(nn.Module):
         self.ln1, self.ln2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-        self.attention, self.dropout = Attention(), nn.Dropout(0.1)
+        self.attention, self.dropout, self.approximate = Attention(), nn.Dropout(0.1), "none"
 
     def forward(self, x):
         h = self.ln1(x)
         x = x + self.dropout(self.o(self.attention(self.q(h), self.k(h), self.v(h))))
-        return x + self.down(F.gelu(self.up(self.ln2(x))))
+        return x + self.down(F.gelu(self.up(self.ln2(x)), approximate=self.approximate))
 
 
 class GPT(nn.Module):
@@ -44,16 +50,17 @@ class GPT(nn.Module):
         self.token, self.place = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(LENGTH, WIDTH)
         self.blocks = nn.ModuleList(Block() for _ in range(BLOCKS))
         self.ln, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
+        self.positions = torch.arange(LENGTH)
         if NORM == "batch":
             self.bn = nn.BatchNorm1d(WIDTH)
 
     def forward(self, tokens):
         # Its gradient has no samples: it is a sum over them.
-        h = self.token(tokens) + self.place(torch.arange(LENGTH))
+        h = self.token(tokens) + self.place(self.positions)
         if NORM == "batch":
             h = self.bn(h.transpose(1, 2)).transpose(1, 2)
         for block in self.blocks:
-            h = block(h)
+            h = checkpoint(block, h, use_reentrant=False) if LAYOUT == "checkpoint" else block(h)
         return self.head(self.ln(h))
 
 
@@ -75,61 +82,72 @@ def tensor_parallel(model, mesh):
     return parallelize_module(model, mesh, plan)
 
 
+def wrapped(model):
+    """The model in its layout, and among how many ranks the batch is divided."""
+    if LAYOUT.startswith("ddp"):
+        return nn.parallel.DistributedDataParallel(model), WORLD_SIZE
+    if LAYOUT == "fsdp":
+        from torch.distributed.fsdp import fully_shard
+        for each in (*model.blocks, model):
+            fully_shard(each)
+        return model, WORLD_SIZE
+    if LAYOUT.startswith("fsdp1"):  # the first FSDP, with flattened parameters, and with those of the model
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+        model = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}),
+                                         use_orig_params=LAYOUT == "fsdp1+names", device_id=torch.device("cpu"))
+        return model, WORLD_SIZE
+    if LAYOUT == "tp":
+        from torch.distributed.tensor import init_device_mesh
+        return tensor_parallel(model, init_device_mesh("cpu", (WORLD_SIZE,))), 1
+    if LAYOUT == "tp+fsdp":
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor import init_device_mesh
+        mesh = init_device_mesh("cpu", (WORLD_SIZE // 2, 2), mesh_dim_names=("dp", "tp"))
+        tensor_parallel(model, mesh["tp"])
+        for each in (*model.blocks, model):
+            fully_shard(each, mesh=mesh["dp"])
+        return model, WORLD_SIZE // 2
+    return model, WORLD_SIZE
+
+
+def average_by_hand(model):
+    for name, each in model.named_parameters():
+        if FAULT == "not reduced" and name == "head.weight":
+            continue
+        dist.all_reduce(each.grad)
+        if FAULT == "reduced twice" and name == "blocks.0.down.weight":
+            dist.all_reduce(each.grad)
+        each.grad /= 1 if FAULT == "sum" else WORLD_SIZE
+
+
 def main():
     torch.set_num_threads(1)
     if WORLD_SIZE > 1:
         dist.init_process_group("gloo")
-    torch.manual_seed(SEED + (1 if FAULT == "seed" and RANK == 1 and WORLD_SIZE > 1 else 0))
-    model = plain = GPT()
+    torch.manual_seed(SEED + (1 if FAULT == "seed" and RANK == 1 else 0))
+    plain = faults.of(faults.MODEL, GPT())
+    model, data_parallel = wrapped(plain)
     micro_batches = {"accumulate": 4, "ddp+accumulate": 2}.get(LAYOUT, 1)
-    data_parallel = WORLD_SIZE
-    if LAYOUT.startswith("ddp"):
-        model = nn.parallel.DistributedDataParallel(model)
-    elif LAYOUT == "fsdp":
-        from torch.distributed.fsdp import fully_shard
-        for block in model.blocks:
-            fully_shard(block)
-        fully_shard(model)
-    elif LAYOUT == "tp":
-        from torch.distributed.tensor import init_device_mesh
-        data_parallel = 1
-        model = tensor_parallel(model, init_device_mesh("cpu", (WORLD_SIZE,)))
-    elif LAYOUT == "tp+fsdp":
-        from torch.distributed.fsdp import fully_shard
-        from torch.distributed.tensor import init_device_mesh
-        mesh = init_device_mesh("cpu", (WORLD_SIZE // 2, 2), mesh_dim_names=("dp", "tp"))
-        data_parallel = WORLD_SIZE // 2
-        tensor_parallel(model, mesh["tp"])
-        for block in model.blocks:
-            fully_shard(block, mesh=mesh["dp"])
-        fully_shard(model, mesh=mesh["dp"])
-    rate = 2e-3 if FAULT == "rate" else 1e-3
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, foreach=False)
+    optimizer = torch.optim.AdamW(faults.parameters_of(model if LAYOUT.startswith("fsdp1") else plain), **{"lr": 1e-3, "foreach": False, **faults.OPTIMIZER.get(FAULT, {})})
     generator = torch.Generator().manual_seed(SEED + 1000)
-    for step in range(5):
+    for _ in range(5):
         batch = torch.randint(0, VOCABULARY, (BATCH, LENGTH + 1), generator=generator)
-        place = RANK // (WORLD_SIZE // data_parallel)
-        mine = batch.chunk(data_parallel)[0 if FAULT == "same shard" else place]
-        if FAULT == "shifted" and RANK == 1:
-            mine = mine.roll(1, 1)
-        optimizer.zero_grad()
-        for i, part in enumerate(mine.chunk(micro_batches)):
-            if LAYOUT == "ddp+accumulate":
-                model.require_backward_grad_sync = i + 1 == micro_batches
+        mine = faults.of(faults.SAMPLES, batch.chunk(data_parallel)[RANK // (WORLD_SIZE // data_parallel)], batch)
+        with faults.kept_gradient(plain.head.bias):
+            optimizer.zero_grad()
+        parts = faults.of(faults.MICRO_BATCHES, mine.chunk(micro_batches))
+        for i, part in enumerate(parts):
+            if LAYOUT.startswith("ddp"):
+                model.require_backward_grad_sync = i + 1 == len(parts) and FAULT != "no sync"
             loss = F.cross_entropy(model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten())
             (loss if FAULT == "not divided" else loss / micro_batches).backward()
         if LAYOUT == "by-hand":
-            for each in model.parameters():
-                if FAULT != "not reduced" or each is not plain.head.weight:
-                    dist.all_reduce(each.grad)
-                    each.grad /= 1 if FAULT == "sum" else data_parallel
-        if FAULT == "norm not reduced":
-            from torch.distributed.tensor import DTensor, Replicate
-            weight = model.blocks[1].ln1.weight
-            weight.grad = DTensor.from_local(weight.grad.to_local(), weight.device_mesh, [Replicate()])
-        if FAULT == "no gradient" and RANK == 1:
-            plain.head.bias.grad = None
-        optimizer.step()
+            average_by_hand(plain)
+        faults.of(faults.GRADIENTS, plain)
+        if FAULT != "no step" or RANK != 1:
+            optimizer.step()
+        faults.after_step(plain)
     if WORLD_SIZE > 1:
         dist.destroy_process_group()
 
