@@ -404,6 +404,10 @@ TEST(SharedMemoryEnds, ARankThatIsKilledInTheMiddleEndsTheWaitsOfAll) {
         });
         EXPECT_EQ(error.ranks, RankSet{2});
         EXPECT_THAT(error.what(), HasSubstr("the process has died"));
+        // One that ended now would be another dead rank to those that have not looked yet.
+        const auto store = dist::default_group()->getStore()->clone();
+        store->set("end" + std::to_string(rank), "here");
+        store->wait({"end0", "end1", "end3"});
       },
       kShared);
   EXPECT_EQ(outcomes[2].signal, SIGKILL);
