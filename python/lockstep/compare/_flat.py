@@ -22,7 +22,7 @@ class Part(NamedTuple):
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """Of the parameter, or of its gradient."""
         if self.span is not None:
-            tensor = tensor[self.span]
+            tensor = tensor.detach()[self.span]
         return tensor if self.shape is None else tensor.reshape(self.shape)
 
 
