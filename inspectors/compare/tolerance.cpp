@@ -8,6 +8,9 @@
 namespace lockstep::inspect::compare {
 namespace {
 
+constexpr double kOfHalves =
+    0x1p-14;  // a difference that is larger is one of float16 or bfloat16, in a run that has them
+
 /// Returns the largest relative difference over micro-batches.
 double error_of(const std::vector<RankPiece>& reference, const std::vector<RankPiece>& perturbed) {
   double error = 0;
@@ -22,6 +25,13 @@ double error_of(const std::vector<RankPiece>& reference, const std::vector<RankP
   return error;
 }
 
+/// Whether modules return numbers of 16 bits.
+bool has_halves(const Pieces& reference) {
+  return std::ranges::any_of(reference.order(), [&](const PieceKey& key) {
+    return key.kind == PieceKind::forward && size_of(reference.of(key).front().piece->element) == 2;
+  });
+}
+
 }  // namespace
 
 std::map<PieceKey, double> tolerances(const Pieces& reference, const std::vector<Pieces>& perturbed, double factor,
@@ -31,22 +41,26 @@ std::map<PieceKey, double> tolerances(const Pieces& reference, const std::vector
     for (const PieceKey& key : reference.order()) result[key] = without;
     return result;
   }
+  // Sums of numbers of 16 bits are made in float32, so that another order changes no more of them than their rounding,
+  // which is what was perturbed. Of those of 32 bits, it changes each addition.
+  const bool are_halves = has_halves(reference);
+  const auto factor_for = [&](double error) { return are_halves && error > kOfHalves ? factor / 4 : factor; };
   // Where one run is far from the others, four do not show how far rounding goes: as for parameters after the first step
   // of AdamW, where a gradient of rounding's size decides by its sign. That is a property of the kind of value.
-  std::array<double, kPieceKinds> of_kind;
-  of_kind.fill(factor);
+  std::array<double, kPieceKinds> spread_of_kind;
+  spread_of_kind.fill(1);
   for (const PieceKey& key : reference.order()) {
     const double least = rounding_of(reference.of(key).front().piece->element);
     std::vector<double> errors;
     for (const Pieces& each : perturbed) errors.push_back(std::max(error_of(reference.of(key), each.of(key)), least));
     std::ranges::sort(errors);
     const double largest = errors.back();
-    result[key] = largest;
-    if (errors.size() < 2 || largest > kSaysNothing / factor || errors.rbegin()[1] <= 0) continue;
-    double& spread = of_kind[static_cast<size_t>(key.kind)];
-    spread = std::min(std::max(spread, 2 * largest / errors.rbegin()[1]), 4 * factor);
+    result[key] = largest * factor_for(largest);
+    if (errors.size() < 2 || result[key] > kSaysNothing || errors.rbegin()[1] <= 0) continue;
+    double& spread = spread_of_kind[static_cast<size_t>(key.kind)];
+    spread = std::clamp(2 * largest / errors.rbegin()[1] / factor, spread, 4.0);
   }
-  for (auto& [key, tolerance] : result) tolerance *= of_kind[static_cast<size_t>(key.kind)];
+  for (auto& [key, tolerance] : result) tolerance *= spread_of_kind[static_cast<size_t>(key.kind)];
   return result;
 }
 

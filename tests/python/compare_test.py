@@ -88,6 +88,19 @@ class Compare(unittest.TestCase):
                 for each in words:
                     self.assertIn(each, found["message"])
 
+    def test_bfloat16(self):
+        kept = os.path.join(self.folder.name, "bfloat16")
+        code, _, said = compare("--reference", command(1, "single", DTYPE="bfloat16"), "--steps", "1", "--keep", kept)
+        self.assertEqual(code, 0, said)
+        for fault, words in (("", None), ("norm not reduced", "the gradient of blocks.1.ln1.weight on ranks 0-1")):
+            with self.subTest(fault):
+                code, events, said = compare(kept, "--candidate", command(2, "tp", fault, DTYPE="bfloat16"), "--steps", "1")
+                self.assertEqual(code, 1 if fault else 0, said)
+                self.assertEqual(sorted(events[0]["says_nothing"])[:2], ["the gradient of blocks.0.k.bias",
+                                                                         "the gradient of blocks.1.k.bias"])
+                if words:
+                    self.assertIn(words, events[1]["message"])
+
     def test_a_rank_that_makes_no_step_is_not_waited_for(self):
         shown, said = self.without_step.communicate()
         self.assertEqual((self.without_step.returncode, shown), (2, ""))

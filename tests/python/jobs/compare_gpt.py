@@ -16,7 +16,7 @@ VOCABULARY, LENGTH, WIDTH, HEADS, BLOCKS, BATCH = 61, 16, 32, 4, 2, 8
 LAYOUT, FAULT = sys.argv[1], faults.NAME
 SEED = int(os.environ.get("SEED", "0"))
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-NORM = os.environ.get("NORM", "layer")
+NORM, DTYPE = os.environ.get("NORM", "layer"), getattr(torch, os.environ.get("DTYPE", "float32"))
 
 
 class Attention(nn.Module):
@@ -126,7 +126,7 @@ def main():
     if WORLD_SIZE > 1:
         dist.init_process_group("gloo")
     torch.manual_seed(SEED + (1 if FAULT == "seed" and RANK == 1 else 0))
-    plain = faults.of(faults.MODEL, GPT())
+    plain = faults.of(faults.MODEL, GPT()).to(DTYPE)
     model, data_parallel = wrapped(plain)
     micro_batches = {"accumulate": 4, "ddp+accumulate": 2}.get(LAYOUT, 1)
     optimizer = torch.optim.AdamW(faults.parameters_of(model if LAYOUT.startswith("fsdp1") else plain), **{"lr": 1e-3, "foreach": False, **faults.OPTIMIZER.get(FAULT, {})})
@@ -140,7 +140,7 @@ def main():
         for i, part in enumerate(parts):
             if LAYOUT.startswith("ddp"):
                 model.require_backward_grad_sync = i + 1 == len(parts) and FAULT != "no sync"
-            loss = F.cross_entropy(model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten())
+            loss = F.cross_entropy(model(part[:, :-1]).float().flatten(0, 1), part[:, 1:].flatten())
             (loss if FAULT == "not divided" else loss / micro_batches).backward()
         if LAYOUT == "by-hand":
             average_by_hand(plain)
