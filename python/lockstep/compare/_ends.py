@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-import time
 
 import torch
 
-_LEAVING = 10.0  # seconds for which the rank that has the store waits for the others to leave
+_LEAVING = datetime.timedelta(seconds=10)  # for which rank 0 waits for the others to leave
 
 
 def wait_for_ranks(limit: float) -> list[int]:
@@ -22,11 +22,12 @@ def wait_for_ranks(limit: float) -> list[int]:
         store.wait(keys, datetime.timedelta(seconds=limit))
     except RuntimeError:
         return [each for each, key in enumerate(keys) if not store.check([key])]
-    left = store.add("lockstep/compare/left", 1)
-    deadline = time.monotonic() + _LEAVING
-    while rank == 0 and left < world_size and time.monotonic() < deadline:  # it may be the one that has the store
-        time.sleep(0.01)
-        left = store.add("lockstep/compare/left", 0)
+    # Rank 0 may be the one that has the store, so it leaves last.
+    if rank > 0 and store.add("lockstep/compare/left", 1) == world_size - 1:
+        store.set("lockstep/compare/all have left", "1")
+    elif rank == 0:
+        with contextlib.suppress(RuntimeError):  # one that has died has not left
+            store.wait(["lockstep/compare/all have left"], _LEAVING)
     return []
 
 

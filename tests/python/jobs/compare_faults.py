@@ -1,5 +1,5 @@
 """Faults of training on several ranks, for compare_gpt.py: each changes one thing at one place of its loop. NAME is the one
-of this run. Most are kinds that were found in real programs: those of Megatron-LM are listed by TTrace (arXiv 2506.09280),
+of this run. Many are kinds that were found in real programs: those of Megatron-LM are listed by TTrace (arXiv 2506.09280),
 those of user code, DeepSpeed and PyTorch by TrainCheck (OSDI 2025)."""
 
 import contextlib
