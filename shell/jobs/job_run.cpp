@@ -148,7 +148,7 @@ void JobRun::look_for_ranks() {
 }
 
 void JobRun::on_rank(const JobMember& rank) {
-  ever_ranks_ = true;
+  if (!std::exchange(ever_ranks_, true)) first_rank_at_ = EventLoop::Clock::now();
   world_size_ = rank.facts.world_size;
   if (ends_.contains(rank.facts.rank) || is_watched(rank.facts.rank)) begin_attempt();
   progressed_at_ = EventLoop::Clock::now();
@@ -291,8 +291,17 @@ void JobRun::look_at_progress() {
   on_stall(seconds_since(progressed_at_));
 }
 
+RankSet JobRun::unseen() const {
+  RankSet ranks = RankSet::all(world_size_);
+  for (const auto& [rank, host] : host_of_) ranks.erase(rank);
+  return ranks;
+}
+
 void JobRun::on_stall(double seconds) {
-  const bool out_of_time = options_.hang_timeout_s > 0 && seconds >= options_.hang_timeout_s;
+  // Hosts start their ranks seconds apart. The time to wait for those that have not come yet is not the hang's.
+  const RankSet absent = unseen();
+  const bool may_come = !absent.empty() && seconds_since(first_rank_at_) < options_.first_rank_s;
+  const bool out_of_time = options_.hang_timeout_s > 0 && seconds >= options_.hang_timeout_s && !may_come;
   const bool waits = is_anyone_waiting() && seconds >= options_.proof_s;
   const bool noted = options_.hang_timeout_s <= 0 && seconds >= kUnprovenNote && waits && !warned_;
   if (!out_of_time && !waits) return;
@@ -319,8 +328,6 @@ void JobRun::on_stall(double seconds) {
   if (out_of_time && std::ranges::none_of(findings, inspect::is_fault)) {
     RankSet ranks;
     for (const auto& [process, each] : watched_) ranks.insert(each.facts.rank);
-    RankSet absent = RankSet::all(world_size_);
-    for (const auto& [rank, host] : host_of_) absent.erase(rank);
     auto finding = stall_without_collective(remains, ranks, seconds, absent);
     if (!finding) return;
     std::erase_if(findings, [](const Finding& each) { return each.verdict == Verdict::ok; });

@@ -45,7 +45,9 @@ struct JobOptions {
   double hang_timeout_s = 0;  // 0: only what is proven ends the job
   std::string findings;  // a file to which findings are added as lines of JSON; empty: none
   double proof_s = 5;  // that ranks get to leave a collective before a stall is looked at
-  double first_rank_s = 30;  // after which a job without a rank is told that nothing is watched; imports can take 10
+  /// After which a job without a rank is told that nothing is watched, and one with a part of its ranks no longer waits
+  /// for the others. Imports can take 10 s.
+  double first_rank_s = 30;
   std::vector<Host> hosts;  // on which ranks of the job may run besides this machine
   std::string remote_program;  // the path of lockstep there
   bool is_judged_elsewhere = false;  // the first task of the step judges, as soon as it has a relay here
@@ -82,6 +84,7 @@ class JobRun {
   void look_at_progress();
   void plan_next_look();
   void say_that_nothing_is_watched() const;
+  RankSet unseen() const;
   void on_stall(double seconds);
   /// Ends the job where ranks of several machines have called different collectives. Those of one machine compare their
   /// calls themselves.
@@ -158,7 +161,8 @@ class JobRun {
   std::map<int, inspect::Remains> left_;  // by ranks of other machines that have ended
   int64_t failed_at_ns_ = 0;  // CLOCK_REALTIME of the first failure
   std::map<int, std::string> progress_;  // rank → what it answered last
-  EventLoop::Clock::time_point next_picture_, pictured_at_, progressed_at_, started_ = EventLoop::Clock::now();
+  EventLoop::Clock::time_point next_picture_, pictured_at_, progressed_at_, first_rank_at_;
+  EventLoop::Clock::time_point started_ = EventLoop::Clock::now();
   std::map<int, bool> waits_;  // rank → a collective of it has not ended
   inspect::Remains last_picture_;  // of the ranks that ran: at the first failure, or in a stall that has not ended
   std::vector<Finding> verdict_;  // of a hang that ends the job, or of one that was interrupted

@@ -102,7 +102,7 @@ constexpr const char* kWaits =
         "p2p_seq_id":0,"op_id":1,"profiling_name":"gloo:all_reduce","time_created_ns":1,"input_sizes":[[4]],
         "input_dtypes":["Float"],"output_sizes":[[4]],"output_dtypes":["Float"],"state":"scheduled",
         "time_discovered_started_ns":null,"time_discovered_completed_ns":null,"retired":false,"timeout_ms":1,
-        "is_p2p":false}]})";
+        "is_p2p":false}],"pg_config":{"0":{"name":"0","desc":"default_pg","ranks":""}}})";
 
 /// As with Ctrl-C in a terminal: it can't be asked any more when `lockstep run` gets the signal.
 TEST(FakeRank, DISABLED_IsGoneAtASignal) {
@@ -122,6 +122,25 @@ TEST(FakeRank, DISABLED_IsGoneAtASignal) {
   ::kill(::getppid(), SIGINT);
   ::raise(SIGKILL);
 }
+
+/// Waits in a collective until it has been asked twenty times how far it is, or for ever.
+void wait_for_peer(bool for_ever) {
+  std::promise<void> over;
+  int times = 0;
+  agent::add_handler("status", [&](const json&) {
+    if (++times == 20 && !for_ever) over.set_value();
+    return json{{"groups", {{"0", {{"enqueued", 4}, {"completed", 3}}}}}};
+  });
+  agent::add_handler("collectives", [](const json&) { return json{{"dumps", {{{"text", kWaits}}}}}; });
+  agent::add_handler("stacks", [](const json&) {
+    return json{{"native", {{{"function", "clock_nanosleep"}, {"object", "libc.so.6"}}}}, {"held", true}};
+  });
+  start_fake_rank();
+  over.get_future().wait();
+}
+
+TEST(FakeRank, DISABLED_WaitsForItsPeer) { wait_for_peer(/*for_ever=*/false); }
+TEST(FakeRank, DISABLED_WaitsForEver) { wait_for_peer(/*for_ever=*/true); }
 
 // ---- what the watch makes of them
 
@@ -177,6 +196,14 @@ TEST_F(WatchedJob, AJobWithoutARankSaysSo) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(run("IsNone", {.launcher = {}, .first_rank_s = 0.05}), 0);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no rank has appeared within 0.05 s"));
+}
+
+TEST_F(WatchedJob, TheTimeUntilAllRanksHaveComeIsNoHang) {
+  ::setenv("WORLD_SIZE", "2", 1);
+  EXPECT_EQ(run("WaitsForItsPeer", {.launcher = {}, .hang_timeout_s = 0.2}), 0);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run("WaitsForEver", {.launcher = {}, .hang_timeout_s = 0.2, .first_rank_s = 0.5}), 4);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("rank 0 waits in all_reduce #4 of default_pg"));
 }
 
 TEST_F(WatchedJob, WhatRanksDidBeforeASignalIsKnown) {
