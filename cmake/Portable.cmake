@@ -59,6 +59,7 @@ list(REMOVE_AT _archives 0)
 # although no symbol names them.
 set(_c_libraries ${_made}/newer.o ${_made}/libclockwait.a ${_archives} ${_made}/libm.so.6 ${_made}/libc.so.6 ${_made}/ld-linux-x86-64.so.2
   ${_made}/libgcc_s.so.1 -Wl,--push-state,--no-as-needed ${_made}/libpthread.so.0 ${_made}/libdl.so.2 -Wl,--pop-state)
+add_compile_options(-ffunction-sections -fdata-sections)  # for --gc-sections and --icf
 set(_linker_flags -fuse-ld=lld -nodefaultlibs -Wl,--gc-sections -Wl,--icf=safe -Wl,--undefined-version
   -Wl,--exclude-libs,libstdc++.a:libgcc.a:libc_nonshared.a:libzmq.a:libcrypto.a:libeu.a:libz.a:libzstd.a)
 list(JOIN _linker_flags " " _flags)
