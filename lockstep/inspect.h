@@ -13,6 +13,7 @@
 #include "inspectors/memory/memory.h"
 #include "inspectors/nan/nan.h"
 #include "inspectors/ranks/ranks.h"
+#include "inspectors/recorder/recorder.h"
 #include "inspectors/subject/saved_state.h"
 #include "inspectors/timing/buckets.h"
 #include "inspectors/timing/time_sync.h"

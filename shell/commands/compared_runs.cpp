@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
 #include "protocol/files.h"
@@ -21,23 +20,11 @@ namespace lockstep::shell {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+namespace compare = inspect::compare;
 
 constexpr size_t kShownOutput = 2000;  // of a run that has failed, in bytes
 
-constexpr const char* kOptions = "options.json";
-constexpr const char* kOutput = "output.log";
 constexpr std::string_view kRecorder = "lockstep compare: ";  // before what a rank's recorder says in its output
-
-/// Makes the folder of a run, without the recordings of an earlier one.
-void prepare(const ComparedRun& run) {
-  remove_recordings(run.folder);
-  std::error_code error;
-  fs::create_directories(run.folder, error);
-  if (error) throw UsageError(run.folder + " can't be made: " + error.message());
-  protocol::write_at_once((fs::path(run.folder) / kOptions).string(),
-                          json({{"steps", run.steps}, {"has_values", run.has_values}, {"noise", run.noise}}).dump());
-}
 
 /// Returns the last lines of what a run has written, indented, and before them those of its recorder: what other ranks say
 /// when one ends comes after its reason.
@@ -57,37 +44,15 @@ std::string end_of_output(const std::string& path) {
 
 }  // namespace
 
-bool has_recordings(const std::string& folder) {
-  std::error_code error;
-  return fs::exists(fs::path(folder) / "rank-0.rec", error);
-}
-
-void remove_recordings(const std::string& folder) {
-  std::error_code error;
-  if (!fs::is_directory(folder, error)) return;
-  const auto is_ours = [](const fs::path& path) {
-    return path.extension() == ".rec" || path.filename() == kOptions || path.filename() == kOutput;
-  };
-  bool is_empty = true;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (is_ours(entry->path()))
-      fs::remove(entry->path(), error);
-    else
-      is_empty = false;
-  }
-  if (!error && is_empty) fs::remove(folder, error);
-  if (error) throw UsageError(folder + " has recordings that can't be removed: " + error.message());
-}
-
-int run_recorded(const ComparedRun& run) {
-  prepare(run);
-  const std::string log = (fs::path(run.folder) / kOutput).string();
+int run_recorded(const std::string& what, const std::string& command, const compare::RecordedRun& run) {
+  compare::prepare_run(run);
+  const std::string log = compare::path_of_output(run.folder);
   const Descriptor output(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   const Descriptor input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!output || !input) throw UsageError(log + " can't be written: " + std::strerror(errno));
   // In the foreground, as the shell would start it: Ctrl-C ends it, too, and it ends its ranks.
   Launch launch{.program = "/bin/sh",
-                .arguments = {"-c", run.command},
+                .arguments = {"-c", command},
                 .input = input.get(),
                 .output = output.get(),
                 .as_in_shell = true};
@@ -105,18 +70,19 @@ int run_recorded(const ComparedRun& run) {
     while (const auto signal = signals.next()) interrupted = *signal;
   }
   if (interrupted != 0) {
-    write_message(run.what + " was interrupted" + end_of_output(log));
+    write_message(what + " was interrupted" + end_of_output(log));
     return 128 + interrupted;
   }
   const ProcessEnd end = child.wait();
-  if (end.signal != 0 || end.code != 0)
-    throw UsageError(fmt::format("{} {}{}", run.what, end.str(), end_of_output(log)));
-  if (!has_recordings(run.folder))
-    throw UsageError(fmt::format(
-        "{} has ended well and recorded nothing: its Python needs torch and lockstep, as for lockstep run; and "
-        "recorded "
-        "are models in training mode that are called with gradients, up to a step of an optimizer of torch.optim{}",
-        run.what, end_of_output(log)));
+  if (end.signal != 0 || end.code != 0) throw UsageError(fmt::format("{} {}{}", what, end.str(), end_of_output(log)));
+  if (!compare::has_recordings(run.folder))
+    throw UsageError(
+        fmt::format("{} has ended well and recorded nothing: its Python needs torch and lockstep, as for lockstep run, "
+                    "and recorded "
+                    "are models in training mode that are called with gradients, up to a step of an optimizer of "
+                    "torch.optim; in C++ "
+                    "what an inspect::CompareRecorder is given{}",
+                    what, end_of_output(log)));
   return 0;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "protocol/error.h"
 #include "shell/magics/inspectors/inspector_magic.h"
@@ -11,19 +10,6 @@
 
 namespace lockstep::shell {
 namespace {
-
-namespace fs = std::filesystem;
-
-/// The folder is the ranks', so it is not looked for here: `~` is all that is replaced.
-std::string folder_of(MagicCall& call) {
-  const std::string& word = call.given.words().front();
-  const char* home = std::getenv("HOME");
-  fs::path path = word;
-  if (home && (word == "~" || word.starts_with("~/"))) path = fs::path(home) / word.substr(word.size() > 1 ? 2 : 1);
-  const fs::path now = call.session.directory().empty() ? fs::current_path() : fs::path(call.session.directory());
-  path = (now / path).lexically_normal();
-  return path.has_filename() ? path.string() : path.parent_path().string();
-}
 
 /// Variables that all of `ranks` have. Closures are code, which cells make again.
 std::vector<std::string> variables(SessionCore& session, const RankSet& ranks) {
@@ -43,7 +29,7 @@ CellOutcome run(MagicCall& call, const std::string& magic, const std::string& me
   SessionCore& session = call.session;
   if (session.language() == Language::python)
     throw UsageError("%" + magic + " is for sessions in C++: in Python torch.save and torch.load do that");
-  const std::string folder = folder_of(call);
+  const std::string folder = path_of_ranks(session, call.given.words().front());
   CellSettings settings = inspector_settings(call);
   session.check_alive(session.default_ranks());
   std::string code = "__lockstep::Checkpoint(" + quoted(folder) + ")";

@@ -70,7 +70,8 @@ CellOutcome Session::run_cell(const std::string& text, const std::string& title)
   outcome.cell = cell.number;
   outcome.status = cell.status;
   if (state_->runner) {
-    outcome.findings = state_->runner->findings();
+    const std::vector<Finding>& found = state_->runner->findings();
+    outcome.findings.insert(outcome.findings.end(), found.begin(), found.end());
     outcome.before_interrupt = state_->runner->before_interrupt();
   }
   if (cell.number > 0 && cell.status != CellStatus::waiting) {
@@ -200,6 +201,8 @@ void Session::run_parts_between(RunningCell& cell, const ParsedCell& parsed, Cel
       const CellOutcome result = run_line_magic(part.magic);
       if (cell.status == CellStatus::ok) cell.status = result.status;
       outcome.exit_requested = outcome.exit_requested || result.exit_requested;
+      for (const Finding& each : result.findings) show(FindingEvent{each});
+      outcome.findings.insert(outcome.findings.end(), result.findings.begin(), result.findings.end());
     }
     if (cell.status == CellStatus::ok && !outcome.exit_requested) continue;
     if (&part != &parsed.parts.back()) cell.end.completed = {};

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "protocol/error.h"
@@ -116,6 +117,16 @@ CellOutcome run_inspector(MagicCall& call, const std::string& code, const CellSe
 }
 
 // JSON's escapes are those of both languages.
+std::string path_of_ranks(const SessionCore& session, const std::string& word) {
+  namespace fs = std::filesystem;
+  const char* home = std::getenv("HOME");
+  fs::path path = word;
+  if (home && (word == "~" || word.starts_with("~/"))) path = fs::path(home) / word.substr(word.size() > 1 ? 2 : 1);
+  const fs::path now = session.directory().empty() ? fs::current_path() : fs::path(session.directory());
+  path = (now / path).lexically_normal();
+  return path.has_filename() ? path.string() : path.parent_path().string();
+}
+
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
 std::string cxx_ranks(const RankSet& ranks) {

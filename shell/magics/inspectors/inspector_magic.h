@@ -35,6 +35,10 @@ CellSettings inspector_settings(MagicCall& call, const std::optional<std::string
 /// Runs the call. With `shows`, its value is shown as a cell's last expression is.
 CellOutcome run_inspector(MagicCall& call, const std::string& code, const CellSettings& settings, bool shows = false);
 
+/// Returns the path of a file that the ranks write or read: relative to their directory; `~` is replaced. Whether it is there
+/// is not looked at.
+std::string path_of_ranks(const SessionCore& session, const std::string& word);
+
 /// A string literal, of C++ and of Python.
 std::string quoted(const std::string& text);
 /// `lockstep::RankSet{0, 2}`, of C++.

@@ -1,0 +1,42 @@
+// The folders of runs that are compared: FOLDER/reference, FOLDER/perturbed-1, …, FOLDER/candidate. Any other folder with
+// recordings is that of one run.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "inspectors/compare/judge.h"
+#include "inspectors/compare/recorded_run.h"
+
+namespace lockstep::inspect::compare {
+
+/// Returns the reference and `perturbed` perturbed runs of it, in `folder`.
+std::vector<RecordedRun> runs_of_reference(const std::string& folder, int64_t steps, int64_t perturbed);
+RecordedRun run_of_candidate(const std::string& folder, int64_t steps);
+
+/// Makes the folder of a run, with its options as options.json for the ranks to read, and without recordings of an earlier run. Throws Error.
+void prepare_run(const RecordedRun& run);
+/// Reads the options of the run in a folder. Throws Error.
+RecordedRun read_run_options(const std::string& folder);
+/// Removes the recordings of all runs in `folder`, and folders that are empty then. Throws Error.
+void remove_runs(const std::string& folder);
+/// Returns the file of a rank.
+std::string path_of_recording(const std::string& folder, int rank);
+bool has_recordings(const std::string& folder);
+/// Returns the file that what a run of `lockstep compare` writes goes to.
+std::string path_of_output(const std::string& folder);
+
+struct RunFolders {
+  std::string reference, candidate;
+  std::vector<std::string> perturbed;
+};
+
+/// Finds the reference and its perturbed runs in `folder`, or one run. Throws Error where there is no such folder.
+RunFolders reference_in(const std::string& folder);
+/// Finds the candidate in `folder`, the reference if it has none, or one run. Throws Error as above.
+std::string candidate_in(const std::string& folder);
+
+/// Reads the runs and compares them: as runs of any layout where the reference has values and what may differ is known,
+/// else as runs of one layout. Throws Error.
+Comparison judge_folders(const RunFolders& folders, const JudgeOptions& options);
+
+}  // namespace lockstep::inspect::compare

@@ -1,0 +1,268 @@
+#include "inspectors/recorder/recorder.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "collectives/dist.h"
+#include "inspectors/compare/folders.h"
+#include "inspectors/compare/recording.h"
+#include "inspectors/recorder/rounding_noise.h"
+#include "inspectors/recorder/tensors.h"
+#include "inspectors/trace/op_trace.h"
+#include "protocol/dist_error.h"
+#include "protocol/error.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using compare::Piece;
+using compare::PieceKind;
+
+/// Returns "BatchNorm2d" for torch::nn::BatchNorm2dImpl, as Python calls it.
+std::string type_of(const torch::nn::Module& module) {
+  std::string name = module.name();
+  if (const size_t at = name.rfind("::"); at != std::string::npos) name.erase(0, at + 2);
+  if (name.ends_with("Impl")) name.resize(name.size() - 4);
+  return name;
+}
+
+double dropout_of(const torch::nn::Module& module) {
+  if (!module.is_training()) return 0;
+  if (const auto* each = module.as<torch::nn::DropoutImpl>()) return each->options.p();
+  if (const auto* each = module.as<torch::nn::Dropout2dImpl>()) return each->options.p();
+  if (const auto* each = module.as<torch::nn::Dropout3dImpl>()) return each->options.p();
+  if (const auto* each = module.as<torch::nn::AlphaDropoutImpl>()) return each->options.p();
+  if (const auto* each = module.as<torch::nn::FeatureAlphaDropoutImpl>()) return each->options.p();
+  if (const auto* each = module.as<torch::nn::MultiheadAttentionImpl>()) return each->options.dropout();
+  if (const auto* each = module.as<torch::nn::TransformerEncoderLayerImpl>()) return each->options.dropout();
+  if (const auto* each = module.as<torch::nn::TransformerDecoderLayerImpl>()) return each->options.dropout();
+  if (const auto* each = module.as<torch::nn::LSTMImpl>()) return each->options.dropout();
+  if (const auto* each = module.as<torch::nn::GRUImpl>()) return each->options.dropout();
+  if (const auto* each = module.as<torch::nn::RNNImpl>()) return each->options.dropout();
+  return 0;
+}
+
+compare::RecordedRun run_from_environment() {
+  static std::atomic<bool> is_taken = false;
+  const char* folder = std::getenv("LOCKSTEP_COMPARE");
+  if (!folder) return {};
+  if (is_taken.exchange(true))
+    throw Error("inspect::CompareRecorder(): this program has made one already, and a second would record over it");
+  return compare::read_run_options(folder);
+}
+
+}  // namespace
+
+struct CompareRecorder::State {
+  State(const compare::RecordedRun& given, const compare::RecordingAbout& about)
+      : run(given), writer(compare::path_of_recording(given.folder, about.rank), about) {
+    if (run.noise > 0) noise.emplace(run.noise);
+  }
+
+  void add(PieceKind kind, const std::string& name, const torch::Tensor& tensor, uint32_t batch = 0, uint32_t call = 0,
+           uint8_t flags = 0) {
+    Piece piece{.step = static_cast<uint32_t>(step), .micro_batch = batch, .call = call, .kind = kind, .flags = flags};
+    compare::RecordedTensor recorded{.piece = piece, .readable = {}};
+    const bool is_there = !(flags & Piece::absent);
+    const Unrecorded unrecorded;
+    if (is_there)
+      recorded = compare::recorded(std::move(piece), tensor, tensor.sizes(),
+                                   std::vector<int64_t>(static_cast<size_t>(tensor.dim())));
+    const std::lock_guard lock(mutex);
+    recorded.piece.name = number_of(name);
+    writer.add_piece(recorded.piece, is_there && run.has_values ? recorded.values() : std::string_view());
+  }
+
+  void note(const std::string& text) {
+    const std::lock_guard lock(mutex);
+    if (notes.insert(text).second) writer.add_note(text);
+  }
+
+  uint32_t current() const { return micro_batch < 0 ? 0 : static_cast<uint32_t>(micro_batch); }
+  uint32_t next_call(PieceKind kind, const std::string& name) { return calls[{kind, name, current()}]++; }
+  void set_noise(bool on) {
+    if (noise) noise->set_on(on);
+  }
+
+  const compare::RecordedRun run;
+  std::mutex mutex;  // autograd has a thread for each device
+  compare::RecordingWriter writer;
+  std::optional<RoundingNoise> noise;
+  int64_t step = 0;
+  int64_t micro_batch = -1;  // of this step
+  bool has_model = false, is_over = false, is_closed = false;
+  std::vector<std::pair<std::string, torch::Tensor>> parameters;  // of all models
+  std::map<std::string, std::string> types;  // of modules, by name
+  std::map<std::tuple<PieceKind, std::string, uint32_t>, uint32_t> calls;  // in this step, by micro-batch
+  std::set<std::string> notes;
+
+ private:
+  uint32_t number_of(const std::string& name) {
+    const auto known = numbers.find(name);
+    if (known != numbers.end()) return known->second;
+    const auto type = types.find(name);
+    return numbers[name] = writer.add_name({name, type == types.end() ? "" : type->second});
+  }
+
+  std::map<std::string, uint32_t> numbers;
+};
+
+CompareRecorder::CompareRecorder() {
+  if (const compare::RecordedRun run = run_from_environment(); !run.folder.empty())
+    state_ = CompareRecorder(run).state_;
+}
+
+CompareRecorder::CompareRecorder(const compare::RecordedRun& run, RecordedRank rank) {
+  const bool has_group = rank == RecordedRank::of_group && dist::is_initialized();
+  std::error_code error;
+  std::filesystem::create_directories(run.folder, error);
+  if (error) throw Error(run.folder + " can't be made: " + error.message());
+  state_ = std::make_shared<State>(run, compare::RecordingAbout{.rank = has_group ? dist::get_rank() : 0,
+                                                                .world_size = has_group ? dist::get_world_size() : 1,
+                                                                .torch = TORCH_VERSION,
+                                                                .steps = run.steps,
+                                                                .has_values = run.has_values,
+                                                                .noise = static_cast<double>(run.noise)});
+}
+
+CompareRecorder::~CompareRecorder() {
+  if (state_) state_->set_noise(false);  // hooks of values may keep the state
+}
+
+void CompareRecorder::add_model(const torch::nn::Module& module) {
+  if (!state_ || state_->is_over) return;
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+    if (const double p = dropout_of(*item.value()); p > 0)
+      throw dist::ArgumentError(fmt::format(
+          "inspect::CompareRecorder: {} has dropout ({:g}), whose random numbers depend on the layout: set it "
+          "to 0 in the runs that are compared",
+          item.key(), p));
+    state_->types.emplace(item.key(), type_of(*item.value()));
+  }
+  for (const auto& item : module.named_parameters()) {
+    state_->parameters.emplace_back(item.key(), item.value());
+    if (state_->step == 0) state_->add(PieceKind::initial, item.key(), item.value());
+  }
+  state_->has_model = true;
+}
+
+void CompareRecorder::samples(const std::vector<torch::Tensor>& inputs) {
+  if (!state_ || state_->is_over) return;
+  if (!state_->has_model)
+    throw dist::ArgumentError(
+        "inspect::CompareRecorder::samples: call model(net) first, whose parameters are recorded");
+  ++state_->micro_batch;
+  state_->set_noise(false);
+  {
+    const Unrecorded unrecorded;
+    const std::lock_guard lock(state_->mutex);
+    state_->writer.add_samples({.step = static_cast<uint32_t>(state_->step),
+                                .micro_batch = state_->current(),
+                                .hashes = compare::sample_hashes(inputs)});
+  }
+  state_->set_noise(true);
+}
+
+torch::Tensor CompareRecorder::output(const std::string& name, const torch::Tensor& value) {
+  if (!state_ || state_->is_over) return value;
+  const uint32_t batch = state_->current(), call = state_->next_call(PieceKind::forward, name);
+  state_->set_noise(false);
+  state_->add(PieceKind::forward, name, value, batch, call);
+  if (value.requires_grad())
+    value.register_hook(
+        [state = std::weak_ptr<State>(state_), step = state_->step, name, batch, call](const torch::Tensor& gradient) {
+          const auto alive = state.lock();
+          if (!alive || alive->is_over || alive->step != step) return;
+          const c10::impl::ExcludeDispatchKeyGuard no_noise(c10::DispatchKey::TESTING_ONLY_GenericWrapper);
+          alive->add(PieceKind::backward, name, gradient, batch, call);
+        });
+  state_->set_noise(true);
+  return value;
+}
+
+torch::Tensor CompareRecorder::loss(const torch::Tensor& value) {
+  if (!state_ || state_->is_over) return value;
+  if (value.numel() != 1) throw dist::ArgumentError("inspect::CompareRecorder::loss: a loss is one number");
+  state_->set_noise(false);
+  state_->add(PieceKind::loss, "loss", value.detach().reshape({}), state_->current(),
+              state_->next_call(PieceKind::loss, "loss"));
+  state_->set_noise(true);
+  return value;
+}
+
+std::vector<torch::Tensor> CompareRecorder::trained() const {
+  std::vector<torch::Tensor> parameters;
+  if (state_)
+    for (const auto& [name, parameter] : state_->parameters)
+      if (parameter.requires_grad()) parameters.push_back(parameter);
+  return parameters;
+}
+
+void CompareRecorder::begin_update(const std::vector<torch::Tensor>& parameters) {
+  if (!state_ || state_->is_over) return;
+  state_->set_noise(false);
+  for (const auto& [name, parameter] : state_->parameters) {
+    if (!parameter.requires_grad()) continue;
+    if (std::ranges::none_of(parameters, [&](const torch::Tensor& each) { return each.is_same(parameter); })) continue;
+    const torch::Tensor& gradient = parameter.grad();
+    state_->add(PieceKind::gradient, name, gradient, 0, 0, gradient.defined() ? 0 : Piece::absent);
+  }
+  for (const torch::Tensor& each : parameters)
+    if (each.requires_grad() &&
+        std::ranges::none_of(state_->parameters, [&](const auto& known) { return known.second.is_same(each); }))
+      state_->note("an optimizer has parameters of no model that was recorded, which are not compared");
+}
+
+void CompareRecorder::end_update(const std::vector<torch::Tensor>& parameters) {
+  if (!state_ || state_->is_over) return;
+  for (const auto& [name, parameter] : state_->parameters)
+    if (parameter.requires_grad() &&
+        std::ranges::any_of(parameters,
+                            [&, &known = parameter](const torch::Tensor& each) { return each.is_same(known); }))
+      state_->add(PieceKind::parameter, name, parameter);
+  state_->writer.end_step();
+  state_->calls.clear();
+  state_->micro_batch = -1;
+  state_->is_over = ++state_->step >= state_->run.steps;
+  if (state_->is_over) close();
+}
+
+bool CompareRecorder::is_over() const { return state_ && state_->is_over; }
+
+void CompareRecorder::close() {
+  if (!state_ || std::exchange(state_->is_closed, true)) return;
+  state_->set_noise(false);
+  state_->is_over = true;
+  state_->writer.close();
+  if (state_->step == 0)
+    throw Error(state_->run.folder + ": no step was recorded: is recorder.step(optimizer) called?");
+}
+
+namespace detail {
+
+std::vector<compare::RecordedRun> begin_reference(const std::string& folder, const CompareOptions& options) {
+  compare::remove_runs(folder);
+  return compare::runs_of_reference(folder, options.steps(), options.runs());
+}
+
+compare::RecordedRun begin_candidate(const std::string& folder, const CompareOptions& options) {
+  compare::RecordedRun run = compare::run_of_candidate(folder, options.steps());
+  const bool has_group = dist::is_initialized();
+  if (!has_group || dist::get_rank() == 0) compare::prepare_run(run);
+  if (has_group) dist::barrier();
+  return run;
+}
+
+}  // namespace detail
+}  // namespace lockstep::inspect

@@ -1,0 +1,65 @@
+// %compare says whether two recorded runs are the same training. The shell reads the recordings: no rank is asked.
+#include <cmath>
+#include <cstdlib>
+
+#include "inspectors/compare/folders.h"
+#include "protocol/error.h"
+#include "shell/magics/inspectors/inspector_magic.h"
+
+namespace lockstep::shell {
+namespace {
+
+namespace compare = inspect::compare;
+
+/// In one folder, the candidate is what record_candidate has recorded there, and never the reference itself.
+compare::RunFolders folders_of(const SessionCore& session, const std::vector<std::string>& words) {
+  compare::RunFolders folders = compare::reference_in(path_of_ranks(session, words.front()));
+  if (words.size() > 1) {
+    folders.candidate = compare::candidate_in(path_of_ranks(session, words[1]));
+    return folders;
+  }
+  folders.candidate = compare::run_of_candidate(path_of_ranks(session, words.front()), 0).folder;
+  if (!compare::has_recordings(folders.candidate))
+    throw UsageError(
+        folders.candidate +
+        " has no recording: record one with inspect::record_candidate, or name the folder of the other run");
+  return folders;
+}
+
+CellOutcome run(MagicCall& call) {
+  const std::vector<std::string>& words = call.given.words();
+  compare::JudgeOptions options;
+  if (const auto rtol = call.given.value("--rtol")) {
+    char* end = nullptr;
+    options.rtol = std::strtod(rtol->c_str(), &end);
+    if (*end != '\0' || rtol->empty() || !std::isfinite(*options.rtol) || *options.rtol < 0)
+      throw UsageError("--rtol is a number that is not negative");
+  }
+  try {
+    const compare::RunFolders folders = folders_of(call.session, words);
+    if (options.rtol && !folders.perturbed.empty())
+      throw UsageError("--rtol is for recordings without perturbed runs, and " + folders.reference +
+                       " has some beside it, which show what rounding explains");
+    return {.findings = compare::judge_folders(folders, options).findings};
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error& error) {  // of the recordings
+    throw UsageError(error.what());
+  }
+}
+
+const RegisterMagic kCompare(
+    {.name = "compare",
+     .summary = "are two recorded runs the same training, and if not, where do they part first?",
+     .help =
+         "inspect::record_reference(FOLDER, train) and inspect::record_candidate(FOLDER, train) record in cells of "
+         "C++;\nlockstep compare --keep FOLDER records jobs. Without OTHER, the reference in FOLDER is compared with "
+         "the candidate\nin it.",
+     .takes = {{"FOLDER", "of inspect::record_reference, of --keep, or of one run; on the machine of the shell"},
+               {"[OTHER]", "the folder of the other run"},
+               {"--rtol R", "for recordings without perturbed runs: how far values may differ, relative"}},
+     .line = run,
+     .in_jobs = true});
+
+}  // namespace
+}  // namespace lockstep::shell

@@ -1,0 +1,284 @@
+// Runs that are recorded in C++, and what the comparison says of them.
+#include "inspectors/recorder/recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+
+#include "inspectors/compare/folders.h"
+#include "inspectors/recorder/rounding_noise.h"
+#include "lockstep/ddp.h"
+#include "protocol/dist_error.h"
+#include "tests/inspectors/compare_runs.h"
+#include "tests/support/spawn_ranks.h"
+
+namespace lockstep::inspect {
+namespace {
+
+using compare::CompareFolder;
+using ::testing::HasSubstr;
+using testing::spawn_ranks;
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    fc1 = register_module("fc1", torch::nn::Linear(8, 16));
+    fc2 = register_module("fc2", torch::nn::Linear(16, 4));
+  }
+  torch::Tensor forward(torch::Tensor x) { return fc2(torch::relu(fc1(x))); }
+  torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+};
+TORCH_MODULE(Net);
+
+constexpr int64_t kBatch = 8;
+
+/// How a training differs from the reference.
+struct Case {
+  int ranks = 1;
+  int64_t micro_batches = 1;
+  bool averages = true;  // gradients over ranks
+  bool divides = true;  // losses by the number of micro-batches
+  std::function<void(int rank, NetImpl& net)> at_start = nullptr;
+  std::function<void(int rank, torch::Tensor& x)> batch = nullptr;
+  double lr = 0.1;
+};
+
+/// Ranks are threads, which share the generator.
+std::mutex of_generator;
+
+template <typename Make>
+auto seeded(int64_t seed, const Make& make) {
+  const std::lock_guard lock(of_generator);
+  torch::manual_seed(static_cast<uint64_t>(seed));
+  return make();
+}
+
+void train(CompareRecorder& recorder, const Case& given, int rank) {
+  const auto net = seeded(1, [] { return std::make_shared<NetImpl>(); });
+  if (given.at_start) given.at_start(rank, *net);
+  torch::optim::SGD optimizer(net->parameters(), given.lr);
+  recorder.model(*net);
+  const int64_t size = kBatch / given.ranks / given.micro_batches;
+  for (int step = 0; !recorder.is_over(); ++step) {
+    const auto [all, targets] =
+        seeded(100 + step, [] { return std::pair(torch::randn({kBatch, 8}), torch::randn({kBatch, 4})); });
+    optimizer.zero_grad();
+    for (int64_t m = 0; m < given.micro_batches; ++m) {
+      const int64_t first = (rank * given.micro_batches + m) * size;
+      torch::Tensor x = all.slice(0, first, first + size).clone();
+      if (given.batch) given.batch(rank, x);
+      const torch::Tensor y = targets.slice(0, first, first + size);
+      recorder.samples({x, y});
+      const torch::Tensor out = recorder.output("fc2", net->forward(x));
+      const double parts = given.divides ? static_cast<double>(given.micro_batches) : 1;
+      recorder.loss(torch::mse_loss(out, y) / parts).backward();
+    }
+    if (given.ranks > 1 && given.averages)
+      for (const torch::Tensor& each : net->parameters()) {
+        torch::Tensor gradient = each.grad();
+        dist::all_reduce(gradient);
+        gradient.div_(given.ranks);
+      }
+    recorder.step(optimizer);
+  }
+}
+
+/// Records the reference and the candidate, and compares them.
+compare::Comparison compared(const Case& given) {
+  const CompareFolder folder;
+  record_reference(folder.path, [](CompareRecorder& recorder) { train(recorder, {}, 0); });
+  spawn_ranks(given.ranks, [&](int rank, int) {
+    record_candidate(folder.path, [&](CompareRecorder& recorder) { train(recorder, given, rank); });
+  });
+  compare::RunFolders folders = compare::reference_in(folder.path);
+  EXPECT_EQ(folders.perturbed.size(), 4u);
+  folders.candidate = compare::candidate_in(folder.path);
+  return compare::judge_folders(folders, {});
+}
+
+std::string fault_of(const Case& given) {
+  const compare::Comparison result = compared(given);
+  EXPECT_FALSE(result.is_same);
+  return result.findings.empty() ? "" : result.findings.front().message;
+}
+
+TEST(CompareRecorder, TheSameTrainingInOtherLayouts) {
+  for (const Case& given : {Case{}, Case{.ranks = 2}, Case{.micro_batches = 2}, Case{.ranks = 2, .micro_batches = 2}}) {
+    const compare::Comparison result = compared(given);
+    EXPECT_TRUE(result.is_same) << result.findings.front().message;
+    EXPECT_EQ(result.steps, 2);
+    // Each rank: 4 parameters at the start; in 2 steps an output, a loss, a gradient of the output, 4 gradients and 4
+    // parameters. Losses count once.
+    EXPECT_GT(result.compared, 20u);
+    EXPECT_LT(result.largest, 1);
+  }
+}
+
+TEST(CompareRecorder, NamesTheFirstValueThatDiffers) {
+  EXPECT_THAT(fault_of({.ranks = 2, .averages = false}),
+              HasSubstr("step 0: the gradient of fc1.weight on ranks 0-1 is not the reference's"));
+  EXPECT_THAT(fault_of({.micro_batches = 2, .divides = false}),
+              AllOf(HasSubstr("step 0: the loss"), HasSubstr("2 × the reference's")));
+  EXPECT_THAT(fault_of({.lr = 0.2}), HasSubstr("step 0: the value after the step of fc1.weight"));
+  EXPECT_THAT(fault_of({.ranks = 2,
+                        .at_start =
+                            [](int rank, NetImpl& net) {
+                              const torch::NoGradGuard no_grad;
+                              if (rank == 1) net.fc2->bias.add_(1e-3);
+                            }}),
+              AllOf(HasSubstr("fc2.bias"), HasSubstr("rank 1")));
+  EXPECT_THAT(fault_of({.ranks = 2,
+                        .batch =
+                            [](int rank, torch::Tensor& x) {
+                              if (rank == 1) x[0][0] = 9;
+                            }}),
+              HasSubstr("step 0: the samples differ: 1 of the 4 samples of rank 1 are not in the reference's batch"));
+}
+
+TEST(CompareRecorder, TakesWrappersHoldersAndFunctionsThatUpdate) {
+  const CompareFolder folder;
+  spawn_ranks(2, [&](int rank, int) {
+    record_candidate(folder.path, [&](CompareRecorder& recorder) {
+      torch::manual_seed(1);
+      Net holder;
+      ddp::DistributedDataParallel net(holder);
+      recorder.model(net);
+      while (!recorder.is_over()) {
+        const torch::Tensor x = torch::randn({4, 8});
+        net.module()->zero_grad();
+        recorder.samples({x});
+        recorder.loss(recorder.output("fc2", net(x)).square().mean()).backward();
+        recorder.step([&] {
+          const torch::NoGradGuard no_grad;
+          for (const torch::Tensor& each : net.parameters()) each.sub_(each.grad(), 0.1);
+        });
+      }
+      EXPECT_TRUE(recorder.is_over());
+      recorder.output("fc2", torch::ones({1}));  // records nothing
+    });
+    static_cast<void>(rank);
+  });
+  const compare::Run run = compare::read_run(compare::candidate_in(folder.path));
+  ASSERT_EQ(run.ranks.size(), 2u);
+  for (const compare::Recording& rank : run.ranks) {
+    EXPECT_TRUE(rank.is_complete);
+    EXPECT_EQ(rank.steps, 2);
+    EXPECT_EQ(rank.pieces.size(), 4u + 2 * (3 + 4 + 4));
+    EXPECT_EQ(rank.names.front().name, "fc1.weight");
+  }
+  Net holder;
+  CompareRecorder recorder(compare::run_of_candidate(folder.path, 1), RecordedRank::alone);
+  recorder.model(holder);
+  recorder.model(holder.ptr());
+}
+
+// What the optimizer does not read is not compared, and the file says so.
+TEST(CompareRecorder, ParametersOfNoOptimizerAndOfNoModel) {
+  const CompareFolder folder;
+  Net net, other;
+  torch::optim::SGD optimizer(std::vector<torch::Tensor>{net->fc1->weight, net->fc1->bias, other->fc1->weight}, 0.1);
+  CompareRecorder recorder({.folder = folder.path, .steps = 1}, RecordedRank::alone);
+  recorder.model(net);
+  recorder.samples({torch::ones({2, 8})});
+  recorder.loss(net->fc1(torch::ones({2, 8})).sum()).backward();
+  net->fc1->bias.mutable_grad() = torch::Tensor();
+  recorder.step(optimizer);
+  const compare::Recording rank = compare::read_recording(compare::path_of_recording(folder.path, 0));
+  std::vector<std::string> gradients;
+  for (const compare::Piece& each : rank.pieces)
+    if (each.kind == compare::PieceKind::gradient)
+      gradients.push_back(rank.names[each.name].name + (each.flags & compare::Piece::absent ? " absent" : ""));
+  EXPECT_THAT(gradients, ::testing::ElementsAre("fc1.weight", "fc1.bias absent"));
+  EXPECT_THAT(rank.notes, ::testing::ElementsAre(HasSubstr("parameters of no model that was recorded")));
+}
+
+TEST(CompareRecorder, RefusesWhatCannotBeCompared) {
+  const CompareFolder folder;
+  const compare::RecordedRun run{.folder = folder.in("run")};
+  {
+    CompareRecorder recorder(run);
+    EXPECT_THROW(recorder.samples({torch::ones({2})}), dist::ArgumentError);  // of no model
+    torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Dropout(0.1));
+    EXPECT_THROW(recorder.model(net), dist::ArgumentError);
+    net->eval();
+    recorder.model(net);
+    EXPECT_THROW(recorder.loss(torch::ones({2})), dist::ArgumentError);
+    EXPECT_THROW(recorder.close(), Error);  // without a step
+  }
+  EXPECT_THROW(CompareRecorder({.folder = "/proc/none"}), Error);
+  EXPECT_THROW(record_reference(folder.in("none"), [](CompareRecorder&) {}), Error);
+}
+
+TEST(CompareRecorder, ACommandSaysWhereAndWhat) {
+  ASSERT_EQ(std::getenv("LOCKSTEP_COMPARE"), nullptr);
+  CompareRecorder none;
+  none.model(Net());
+  none.samples({torch::ones({2, 8})});
+  EXPECT_FALSE(none.is_over());
+
+  const CompareFolder folder;
+  compare::prepare_run({.folder = folder.in("run"), .steps = 1, .has_values = true});
+  ::setenv("LOCKSTEP_COMPARE", folder.in("run").c_str(), 1);
+  {
+    CompareRecorder recorder;
+    train(recorder, {}, 0);
+  }
+  EXPECT_THROW(CompareRecorder(), Error);
+  ::unsetenv("LOCKSTEP_COMPARE");
+  const compare::Recording rank = compare::read_recording(compare::path_of_recording(folder.in("run"), 0));
+  EXPECT_TRUE(rank.about.has_values);
+  EXPECT_EQ(rank.steps, 1);
+}
+
+// Perturbed are results of operators, in forward and backward; not parameters, inputs, integers, or what is off.
+TEST(RoundingNoise, ChangesResultsByHalfAUnit) {
+  torch::manual_seed(1);
+  torch::nn::Linear net(8, 4);
+  const torch::Tensor x = torch::randn({3, 8}), weight = net->weight.detach().clone(), x_before = x.clone();
+  const torch::Tensor index = torch::arange(3);
+  const auto pass = [&] {
+    net->zero_grad();
+    torch::Tensor out = torch::relu(net->forward(x)).view({-1});
+    out.square().sum().backward();
+    return std::pair(out.detach().clone(), net->weight.grad().clone());
+  };
+  const auto [out, gradient] = pass();
+  RoundingNoise noise(1);
+  noise.set_on(true);
+  const auto [noisy, noisy_gradient] = pass();
+  EXPECT_TRUE(torch::equal(index + 1, torch::arange(1, 4)));
+  noise.set_on(false);
+  EXPECT_TRUE(torch::equal(net->weight, weight));
+  EXPECT_TRUE(torch::equal(x, x_before));
+  for (const auto& [a, b] : {std::pair(out, noisy), std::pair(gradient, noisy_gradient)}) {
+    EXPECT_FALSE(torch::equal(a, b));
+    EXPECT_TRUE(torch::allclose(a, b, 1e-5, 1e-6));
+  }
+  const auto [again, again_gradient] = pass();
+  EXPECT_TRUE(torch::equal(out, again));
+  EXPECT_TRUE(torch::equal(gradient, again_gradient));
+}
+
+TEST(RoundingNoise, EndsWhenATrainingThrows) {
+  const CompareFolder folder;
+  const torch::Tensor x = torch::ones({64});
+  EXPECT_THROW(record_reference(folder.path,
+                                [&](CompareRecorder& recorder) {
+                                  train(recorder, {}, 0);
+                                  if (folder.path.empty()) return;
+                                  Net net;
+                                  CompareRecorder other({.folder = folder.in("other"), .noise = 1},
+                                                        RecordedRank::alone);
+                                  other.model(net);
+                                  other.samples({x});
+                                  throw std::runtime_error("in the middle");
+                                }),
+               std::runtime_error);
+  EXPECT_TRUE(torch::equal(x * 3, torch::full({64}, 3.f)));
+}
+
+}  // namespace
+}  // namespace lockstep::inspect
