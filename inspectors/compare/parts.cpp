@@ -119,9 +119,18 @@ std::vector<Reading> readings_of(const Whole& whole, const PiecePlace& piece, bo
     }
     const auto shards = static_cast<int>(whole.shape[*divided] / box.shape[*divided]);
     const auto add_shard = [&](int shard) {
-      reading.indices[*divided] = range(shard * box.shape[*divided], box.shape[*divided]);
       reading.shard = shard;
-      readings.push_back(reading);
+      for (const int64_t blocks : {1, 2, 3}) {
+        const int64_t size = box.shape[*divided] / blocks;
+        if (size * blocks != box.shape[*divided]) continue;
+        std::vector<int64_t>& indices = reading.indices[*divided];
+        indices.clear();
+        for (int64_t block = 0; block < blocks; ++block) {
+          const std::vector<int64_t> of_block = range((block * shards + shard) * size, size);
+          indices.insert(indices.end(), of_block.begin(), of_block.end());
+        }
+        readings.push_back(reading);
+      }
     };
     if (!other_shards)
       add_shard(piece.place % shards);

@@ -37,7 +37,8 @@ struct PiecePlace {
   int place = 0;  // of its rank among the ranks with the same samples
 };
 
-/// Returns the ways in which a piece can be a part; none: its shape does not fit. `other_shards`: also those of ranks at
+/// Returns the ways in which a piece can be a part; none: its shape does not fit. An n-th of a dimension may also be the
+/// n-ths of two or three blocks of it, as where q, k and v are one weight. `other_shards`: also those of ranks at
 /// other places.
 std::vector<Reading> readings_of(const Whole& whole, const PiecePlace& piece, bool other_shards = false);
 

@@ -169,6 +169,29 @@ TEST_F(CompareJudge, APlainTensorThatIsANthOfADimension) {
   EXPECT_THAT(fault.message, HasSubstr("rank 1 has shard 0 of it"));
 }
 
+TEST_F(CompareJudge, APlainTensorThatIsAnNthOfEachBlockOfADimension) {
+  const auto cut = [](int rank, RecordedValue& value) {
+    Values part;
+    if (value.kind == PieceKind::gradient) {  // three blocks of two rows
+      for (int block = 0; block < 3; ++block)
+        part.insert(part.end(), value.values.begin() + (block * 2 + rank) * kOutputs,
+                    value.values.begin() + (block * 2 + rank + 1) * kOutputs);
+      value.box = {{3, kOutputs}, {0, 0}, {3, kOutputs}};
+    } else if (value.kind == PieceKind::forward) {  // two blocks of two columns
+      for (size_t i = 0; i < value.values.size(); ++i)
+        if (static_cast<int>(i % 2) == rank) part.push_back(value.values[i]);
+      value.box.shape[1] = value.box.size[1] = 2;
+    } else {
+      return;
+    }
+    value.values = part;
+  };
+  EXPECT_EQ(compared({.same_samples = 2, .fault = cut}).differing, 0u);
+  const Finding fault = fault_of({.same_samples = 2, .fault = [&](int, RecordedValue& value) { cut(0, value); }});
+  EXPECT_EQ(fault.ranks, RankSet{1});
+  EXPECT_THAT(fault.message, HasSubstr("rank 1 has shard 0 of it"));
+}
+
 TEST_F(CompareJudge, AShapeThatIsNoPart) {
   const Finding fault = fault_of({.fault = [](int, RecordedValue& value) {
     if (value.kind != PieceKind::gradient) return;

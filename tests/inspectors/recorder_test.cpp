@@ -138,6 +138,52 @@ TEST(CompareRecorder, NamesTheFirstValueThatDiffers) {
               HasSubstr("step 0: the samples differ: 1 of the 4 samples of rank 1 are not in the reference's batch"));
 }
 
+// Tensor parallelism by hand: a rank has its part of the gate, its part of what is gated, and the columns that read both.
+TEST(CompareRecorder, AWeightOfTwoProjectionsThatIsDivided) {
+  struct Gated : torch::nn::Module {
+    Gated(int rank, int ranks) {
+      const auto [up, down] = seeded(1, [] { return std::pair(torch::randn({16, 8}), torch::randn({4, 8})); });
+      const std::vector<torch::Tensor> blocks = up.chunk(2);
+      gate_up = register_parameter("gate_up", torch::cat({blocks[0].chunk(ranks)[static_cast<size_t>(rank)],
+                                                          blocks[1].chunk(ranks)[static_cast<size_t>(rank)]}));
+      this->down = register_parameter("down", down.chunk(ranks, 1)[static_cast<size_t>(rank)].clone());
+    }
+    torch::Tensor gate_up, down;
+  };
+  const CompareFolder folder;
+  const auto run = [](CompareRecorder& recorder, int rank, int ranks, bool reduces) {
+    auto net = std::make_shared<Gated>(rank, ranks);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    recorder.model(net);
+    while (!recorder.is_over()) {
+      const torch::Tensor x = seeded(2, [] { return torch::randn({kBatch, 8}); });
+      optimizer.zero_grad();
+      recorder.samples({x});
+      const torch::Tensor hidden = recorder.output("gate_up", torch::matmul(x, net->gate_up.t()));
+      const std::vector<torch::Tensor> parts = hidden.chunk(2, 1);
+      torch::Tensor out = torch::matmul(torch::silu(parts[0]) * parts[1], net->down.t());
+      if (ranks > 1 && reduces) {
+        torch::Tensor sum = out.detach().clone();
+        dist::all_reduce(sum);
+        out = out + (sum - out.detach());
+      }
+      recorder.loss(recorder.output("down", out).square().mean()).backward();
+      recorder.step(optimizer);
+    }
+  };
+  record_reference(folder.path, [&](CompareRecorder& recorder) { run(recorder, 0, 1, true); });
+  for (const bool reduces : {true, false}) {
+    spawn_ranks(2, [&](int rank, int) {
+      record_candidate(folder.path, [&](CompareRecorder& recorder) { run(recorder, rank, 2, reduces); });
+    });
+    compare::RunFolders folders = compare::reference_in(folder.path);
+    folders.candidate = compare::candidate_in(folder.path);
+    const compare::Comparison result = compare::judge_folders(folders, {});
+    EXPECT_EQ(result.is_same, reduces) << result.findings.front().message;
+    if (!reduces) EXPECT_THAT(result.findings.front().message, HasSubstr("step 0: the output of down on ranks 0-1"));
+  }
+}
+
 TEST(CompareRecorder, TakesWrappersHoldersAndFunctionsThatUpdate) {
   const CompareFolder folder;
   spawn_ranks(2, [&](int rank, int) {
