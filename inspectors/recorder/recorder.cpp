@@ -211,6 +211,8 @@ std::vector<torch::Tensor> CompareRecorder::trained() const {
 
 void CompareRecorder::begin_update(const std::vector<torch::Tensor>& parameters) {
   if (!state_ || state_->is_over) return;
+  if (state_->micro_batch < 0)
+    throw dist::ArgumentError("inspect::CompareRecorder::step: call samples({…}) before forward, in each micro-batch");
   state_->set_noise(false);
   for (const auto& [name, parameter] : state_->parameters) {
     if (!parameter.requires_grad()) continue;
@@ -252,6 +254,7 @@ void CompareRecorder::close() {
 namespace detail {
 
 std::vector<compare::RecordedRun> begin_reference(const std::string& folder, const CompareOptions& options) {
+  if (dist::is_initialized() && dist::get_rank() != 0) return {};
   compare::remove_runs(folder);
   return compare::runs_of_reference(folder, options.steps(), options.runs());
 }

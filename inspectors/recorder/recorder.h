@@ -4,7 +4,7 @@
 //     torch::manual_seed(0);
 //     auto net = …; auto optimizer = …;
 //     recorder.model(net);
-//     for (int step = 0; !recorder.is_over(); ++step) {
+//     for (int step = 0; step < steps && !recorder.is_over(); ++step) {
 //       auto [x, y] = batch(step);
 //       recorder.samples({x, y});
 //       auto out = recorder.output("fc2", net->forward(x));
@@ -12,8 +12,8 @@
 //       recorder.step(optimizer);
 //     }
 //   };
-//   inspect::record_reference("layouts", train);   // on one rank, with the whole batch
-//   inspect::record_candidate("layouts", train);   // on the ranks of the layout in question
+//   inspect::record_reference("layouts", train);   // rank 0 alone, with the whole batch
+//   inspect::record_candidate("layouts", train);   // all ranks, in the layout in question
 //
 // `%compare layouts` then says whether they are the same, and if not, where they part first. A program that
 // `lockstep compare --reference … --candidate …` runs makes a CompareRecorder without arguments.
@@ -73,7 +73,8 @@ class CompareRecorder {
   /// Records the loss of a micro-batch, a scalar that is passed to backward as it is here. Returns it.
   torch::Tensor loss(const torch::Tensor& value);
   /// Records the gradients that the optimizer reads, steps it as inspect::step does, records the parameters, and ends the
-  /// step. `optimizer`: one of torch::optim, or a function that updates all parameters of the model.
+  /// step. `optimizer`: one of torch::optim, or a function that updates all parameters of the model. Throws
+  /// dist::ArgumentError for a step without samples().
   template <typename Optimizer>
   void step(Optimizer&& optimizer) {
     std::vector<torch::Tensor> parameters;
@@ -114,14 +115,16 @@ struct CompareOptions {
 
 namespace detail {
 /// Removes what `folder` has of an earlier comparison, and returns the runs that are to be recorded in it.
+/// None on ranks of the default group other than 0.
 std::vector<compare::RecordedRun> begin_reference(const std::string& folder, const CompareOptions& options);
 /// The same of the candidate. Collective over the default group: no rank records before the files of an earlier run are gone.
 compare::RecordedRun begin_candidate(const std::string& folder, const CompareOptions& options);
 }  // namespace detail
 
-/// Calls `train(recorder)` once as it is, and some times with its values changed by what rounding changes. On one rank, on
-/// the whole batch, from the same seed each time; it must not meet other ranks in collectives. `folder` is on the disk of
-/// that rank. Throws Error where it can't be written, or `train` makes no step.
+/// Calls `train(recorder)` once as it is, and some times with its values changed by what rounding changes: on rank 0 of the
+/// default group, or in a program without one. The other ranks return at once. `train` has the whole batch, begins from the
+/// same seed each time, and meets no other rank in collectives. Throws Error where `folder` can't be written, or `train`
+/// makes no step.
 template <typename Train>
 void record_reference(const std::string& folder, Train&& train, const CompareOptions& options = {}) {
   for (const compare::RecordedRun& run : detail::begin_reference(folder, options)) {

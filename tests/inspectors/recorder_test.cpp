@@ -252,6 +252,7 @@ TEST(CompareRecorder, RefusesWhatCannotBeCompared) {
     net->eval();
     recorder.model(net);
     EXPECT_THROW(recorder.loss(torch::ones({2})), dist::ArgumentError);
+    EXPECT_THROW(recorder.step([] {}), dist::ArgumentError);  // without samples
     EXPECT_THROW(recorder.close(), Error);  // without a step
   }
   EXPECT_THROW(CompareRecorder({.folder = "/proc/none"}), Error);
