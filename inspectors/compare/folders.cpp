@@ -128,8 +128,8 @@ Comparison judge_folders(const RunFolders& folders, const JudgeOptions& options)
   const bool has_values = reference.ranks.size() == 1 && reference.ranks.front().about.has_values;
   if (has_values && perturbed.empty() && !options.rtol && candidate.ranks.size() > 1)
     throw Error(folders.reference +
-                " has no perturbed runs beside it, so what rounding explains is not known: give --rtol, or record it "
-                "with them");
+                " has no perturbed runs beside it, so what rounding explains is not known: give --rtol, or record the "
+                "reference with perturbed runs");
   if (!perturbed.empty() || (has_values && options.rtol)) return judge(reference, perturbed, candidate, options);
   return judge_same_layout(reference, candidate, options);
 }

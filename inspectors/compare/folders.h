@@ -22,7 +22,7 @@ void remove_runs(const std::string& folder);
 /// Returns the file of a rank.
 std::string path_of_recording(const std::string& folder, int rank);
 bool has_recordings(const std::string& folder);
-/// Returns the file that what a run of `lockstep compare` writes goes to.
+/// Returns the file for the output of a run of `lockstep compare`.
 std::string path_of_output(const std::string& folder);
 
 struct RunFolders {

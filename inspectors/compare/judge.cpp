@@ -43,6 +43,29 @@ void check_samples(const Run& reference, const Run& candidate) {
           "not known");
 }
 
+/// What a perturbed run begins with is not perturbed. With other weights or samples it shows more than what rounding does.
+void check_beginning(const Recording& reference, const Recording& perturbed) {
+  const auto fail = [&](const std::string& what) {
+    throw Error(
+        fmt::format("{} begins with other {} than the reference: a perturbed run is the reference's training "
+                    "once more, from the same seed, with the model made anew",
+                    perturbed.path, what));
+  };
+  std::map<std::string, const Piece*> initial;
+  for (const Piece& each : perturbed.pieces)
+    if (each.kind == PieceKind::initial) initial.emplace(perturbed.names[each.name].name, &each);
+  for (const Piece& each : reference.pieces) {
+    if (each.kind != PieceKind::initial) continue;
+    const auto same = initial.find(reference.names[each.name].name);
+    if (same != initial.end() && error_between(each, *same->second) != 0) fail("weights");
+  }
+  const auto first_samples = [](const Recording& recording) {
+    return recording.samples.empty() ? std::vector<uint64_t>() : recording.samples.front().hashes;
+  };
+  const std::vector<uint64_t> samples = first_samples(reference), others = first_samples(perturbed);
+  if (!samples.empty() && !others.empty() && samples != others) fail("samples");
+}
+
 /// Returns what a rank has of a micro-batch; null: nothing.
 const RankPiece* piece_of(const std::vector<RankPiece>& pieces, int rank, uint32_t micro_batch) {
   const auto found = std::ranges::find_if(
@@ -153,6 +176,7 @@ class Judge {
     }
     if (!(tolerance < kSaysNothing)) {
       add_value(result_.says_nothing, key);
+      result_.has_silent_loss = result_.has_silent_loss || key.kind == PieceKind::loss;
       is_all_compared_ = false;
       return;
     }
@@ -256,9 +280,11 @@ Comparison judge(const Run& reference, const std::vector<Run>& perturbed, const 
     throw Error(reference.ranks.front().path + " has sketches only: a reference is recorded with its values");
   check_steps(reference, candidate);
   check_samples(reference, candidate);
-  for (const Run& each : perturbed)
+  for (const Run& each : perturbed) {
     if (each.ranks.size() != 1 || each.steps() < std::min(reference.steps(), candidate.steps()))
       throw Error(each.ranks.front().path + ": a perturbed run has fewer steps than the reference");
+    check_beginning(reference.ranks.front(), each.ranks.front());
+  }
   return Judge(reference, perturbed, candidate, options).run();
 }
 

@@ -27,6 +27,7 @@ struct Comparison {
   std::string unit;  // what the tolerance is, in words; empty: there is none, and the sketches' bits are compared
   // Values that were not compared, by name. Those of the second are not the candidate's, or not of all of its ranks.
   std::vector<std::string> says_nothing, not_recorded, only_in_candidate;
+  bool has_silent_loss = false;  // a loss says nothing: the perturbed runs are other trainings
   bool is_same = false;  // all that either has recorded in these steps is the same, but for what says nothing
   std::vector<Finding> findings;  // one fault at most; notes; or one that says that all is the same
 };

@@ -290,6 +290,7 @@ RecordingWriter::RecordingWriter(const std::string& path, const RecordingAbout& 
                            {"has_values", about.has_values},
                            {"noise", about.noise}})
                          .dump(-1, ' ', false, json::error_handler_t::replace));
+  flush();  // a run without a step is a recording, too
 }
 
 RecordingWriter::~RecordingWriter() = default;

@@ -25,10 +25,11 @@ double error_of(const std::vector<RankPiece>& reference, const std::vector<RankP
   return error;
 }
 
-/// Whether modules return numbers of 16 bits.
+/// Whether any value is of float16 or bfloat16.
 bool has_halves(const Pieces& reference) {
   return std::ranges::any_of(reference.order(), [&](const PieceKey& key) {
-    return key.kind == PieceKind::forward && size_of(reference.of(key).front().piece->element) == 2;
+    const Element element = reference.of(key).front().piece->element;
+    return element == Element::bfloat16 || element == Element::float16;
   });
 }
 

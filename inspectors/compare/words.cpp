@@ -216,10 +216,11 @@ void add_notes(const Run& reference, const Run& candidate, Comparison& compariso
   auto& findings = comparison.findings;
   const bool has_fault = !findings.empty();
   bool is_damaged = false;
+  const auto broke_off = [](const Recording& each) { return each.steps < each.about.steps && !each.is_complete; };
   for (const Run* run : {&reference, &candidate})
-    for (const Recording& each : run->ranks) is_damaged = is_damaged || each.damaged_at;
+    for (const Recording& each : run->ranks) is_damaged = is_damaged || each.damaged_at || broke_off(each);
   comparison.is_same = !has_fault && comparison.compared > 0 && comparison.not_recorded.empty() &&
-                       comparison.only_in_candidate.empty() && !is_damaged;
+                       comparison.only_in_candidate.empty() && !comparison.has_silent_loss && !is_damaged;
   const auto steps = steps_words(comparison.steps);
   if (!has_fault && comparison.compared == 0)
     findings.push_back(note("nothing could be compared"));
@@ -254,7 +255,9 @@ void add_notes(const Run& reference, const Run& candidate, Comparison& compariso
       if (each.damaged_at)
         notes[damage_words(each)].insert(each.about.rank);
       else if (each.steps < each.about.steps)
-        notes[fmt::format("it has ended after {} of {} steps", each.steps, each.about.steps)].insert(each.about.rank);
+        notes[fmt::format("it {} after {} of {} steps", broke_off(each) ? "broke off" : "has ended", each.steps,
+                          each.about.steps)]
+            .insert(each.about.rank);
     }
     for (const auto& [text, ranks] : notes)
       findings.push_back(note(fmt::format("{}{}: {}", run == &reference ? "the reference" : "the candidate",

@@ -22,6 +22,7 @@
 #include "inspectors/trace/op_trace.h"
 #include "protocol/dist_error.h"
 #include "protocol/error.h"
+#include "protocol/launchers.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -53,6 +54,18 @@ double dropout_of(const torch::nn::Module& module) {
   return 0;
 }
 
+/// Returns the rank that a recording is of, and the number of ranks. A group that the program has made without dist:: is not
+/// seen: there the launcher's variables say it.
+std::pair<int, int> place_of(RecordedRank rank) {
+  if (rank == RecordedRank::alone) return {0, 1};
+  if (dist::is_initialized()) return {dist::get_rank(), dist::get_world_size()};
+  const auto launched = protocol::launched_rank([](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value ? value : "");
+  });
+  return launched ? std::pair(launched->rank, launched->world_size) : std::pair(0, 1);
+}
+
 compare::RecordedRun run_from_environment() {
   static std::atomic<bool> is_taken = false;
   const char* folder = std::getenv("LOCKSTEP_COMPARE");
@@ -75,6 +88,10 @@ struct CompareRecorder::State {
     Piece piece{.step = static_cast<uint32_t>(step), .micro_batch = batch, .call = call, .kind = kind, .flags = flags};
     compare::RecordedTensor recorded{.piece = piece, .readable = {}};
     const bool is_there = !(flags & Piece::absent);
+    if (is_there && tensor.is_complex()) {
+      note(name + " is complex, which is not compared");
+      return;
+    }
     const Unrecorded unrecorded;
     if (is_there)
       recorded = compare::recorded(std::move(piece), tensor, tensor.sizes(),
@@ -101,7 +118,8 @@ struct CompareRecorder::State {
   std::optional<RoundingNoise> noise;
   int64_t step = 0;
   int64_t micro_batch = -1;  // of this step
-  bool has_model = false, is_over = false, is_closed = false;
+  int models = 0;
+  bool is_over = false, is_closed = false;
   std::vector<std::pair<std::string, torch::Tensor>> parameters;  // of all models
   std::map<std::string, std::string> types;  // of modules, by name
   std::map<std::tuple<PieceKind, std::string, uint32_t>, uint32_t> calls;  // in this step, by micro-batch
@@ -124,12 +142,12 @@ CompareRecorder::CompareRecorder() {
 }
 
 CompareRecorder::CompareRecorder(const compare::RecordedRun& run, RecordedRank rank) {
-  const bool has_group = rank == RecordedRank::of_group && dist::is_initialized();
+  const auto [number, world_size] = place_of(rank);
   std::error_code error;
   std::filesystem::create_directories(run.folder, error);
   if (error) throw Error(run.folder + " can't be made: " + error.message());
-  state_ = std::make_shared<State>(run, compare::RecordingAbout{.rank = has_group ? dist::get_rank() : 0,
-                                                                .world_size = has_group ? dist::get_world_size() : 1,
+  state_ = std::make_shared<State>(run, compare::RecordingAbout{.rank = number,
+                                                                .world_size = world_size,
                                                                 .torch = TORCH_VERSION,
                                                                 .steps = run.steps,
                                                                 .has_values = run.has_values,
@@ -137,39 +155,44 @@ CompareRecorder::CompareRecorder(const compare::RecordedRun& run, RecordedRank r
 }
 
 CompareRecorder::~CompareRecorder() {
-  if (state_) state_->set_noise(false);  // hooks of values may keep the state
+  if (state_) state_->set_noise(false);  // a hook that runs on another thread may keep the state for a while
 }
 
 void CompareRecorder::add_model(const torch::nn::Module& module) {
   if (!state_ || state_->is_over) return;
+  const auto check_dropout = [](const std::string& name, const torch::nn::Module& each) {
+    if (const double p = dropout_of(each); p > 0)
+      throw dist::ArgumentError(
+          fmt::format("inspect::CompareRecorder: {} has dropout ({:g}), whose random numbers depend on the layout: set "
+                      "it to 0 in the runs that are compared",
+                      name, p));
+  };
+  check_dropout("the model", module);
+  const std::string prefix = state_->models++ == 0 ? "" : fmt::format("model{}.", state_->models);
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
-    if (const double p = dropout_of(*item.value()); p > 0)
-      throw dist::ArgumentError(fmt::format(
-          "inspect::CompareRecorder: {} has dropout ({:g}), whose random numbers depend on the layout: set it "
-          "to 0 in the runs that are compared",
-          item.key(), p));
-    state_->types.emplace(item.key(), type_of(*item.value()));
+    check_dropout(item.key(), *item.value());
+    state_->types.emplace(prefix + item.key(), type_of(*item.value()));
   }
   for (const auto& item : module.named_parameters()) {
-    state_->parameters.emplace_back(item.key(), item.value());
-    if (state_->step == 0) state_->add(PieceKind::initial, item.key(), item.value());
+    state_->parameters.emplace_back(prefix + item.key(), item.value());
+    if (state_->step == 0) state_->add(PieceKind::initial, prefix + item.key(), item.value());
   }
-  state_->has_model = true;
 }
 
 void CompareRecorder::samples(const std::vector<torch::Tensor>& inputs) {
   if (!state_ || state_->is_over) return;
-  if (!state_->has_model)
+  if (state_->models == 0)
     throw dist::ArgumentError(
         "inspect::CompareRecorder::samples: call model(net) first, whose parameters are recorded");
   ++state_->micro_batch;
   state_->set_noise(false);
   {
     const Unrecorded unrecorded;
+    const std::vector<uint64_t> hashes = compare::sample_hashes(inputs);
+    if (hashes.empty()) state_->note("samples() was given no tensor with rows, so samples were not compared");
     const std::lock_guard lock(state_->mutex);
-    state_->writer.add_samples({.step = static_cast<uint32_t>(state_->step),
-                                .micro_batch = state_->current(),
-                                .hashes = compare::sample_hashes(inputs)});
+    state_->writer.add_samples(
+        {.step = static_cast<uint32_t>(state_->step), .micro_batch = state_->current(), .hashes = hashes});
   }
   state_->set_noise(true);
 }
@@ -183,7 +206,7 @@ torch::Tensor CompareRecorder::output(const std::string& name, const torch::Tens
     value.register_hook(
         [state = std::weak_ptr<State>(state_), step = state_->step, name, batch, call](const torch::Tensor& gradient) {
           const auto alive = state.lock();
-          if (!alive || alive->is_over || alive->step != step) return;
+          if (!alive || alive->is_over || alive->step != step || !gradient.defined()) return;
           const c10::impl::ExcludeDispatchKeyGuard no_noise(c10::DispatchKey::TESTING_ONLY_GenericWrapper);
           alive->add(PieceKind::backward, name, gradient, batch, call);
         });
@@ -212,7 +235,10 @@ std::vector<torch::Tensor> CompareRecorder::trained() const {
 void CompareRecorder::begin_update(const std::vector<torch::Tensor>& parameters) {
   if (!state_ || state_->is_over) return;
   if (state_->micro_batch < 0)
-    throw dist::ArgumentError("inspect::CompareRecorder::step: call samples({…}) before forward, in each micro-batch");
+    throw dist::ArgumentError(
+        "inspect::CompareRecorder::step: call samples({…}) before forward, in each micro-batch; and step() once for "
+        "all "
+        "optimizers of a step: it takes a function, too");
   state_->set_noise(false);
   for (const auto& [name, parameter] : state_->parameters) {
     if (!parameter.requires_grad()) continue;

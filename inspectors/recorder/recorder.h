@@ -39,8 +39,8 @@ enum class RecordedRank {
   alone  // rank 0 of 1: a reference, on whatever rank it runs
 };
 
-/// Records one run, on the thread that makes it. All of its calls are local. Those before model() and after the last step
-/// record nothing.
+/// Records one run, on the thread that makes it. Its calls are local, but for the checks of watches that step() runs, as
+/// inspect::step does. Those after the last step record nothing.
 class CompareRecorder {
  public:
   /// Records the run that `lockstep compare` has started, in its folder; in any other program it records nothing, and
@@ -53,7 +53,7 @@ class CompareRecorder {
   CompareRecorder& operator=(const CompareRecorder&) = delete;
 
   /// Records the parameters that `net` begins with: a module, a holder of one, or a DDP wrapper, with the names of the
-  /// module. Throws dist::ArgumentError for a module with dropout: its random numbers depend on the layout.
+  /// module; those of a second model begin with "model2.". Throws dist::ArgumentError for a module with dropout: its random numbers depend on the layout.
   template <typename Net>
   void model(const Net& net) {
     if constexpr (std::derived_from<Net, torch::nn::Module>)
@@ -107,7 +107,7 @@ class CompareRecorder {
 };
 
 struct CompareOptions {
-  /// Steps that are recorded. Costs a copy of all values in each, of the reference.
+  /// Steps that are recorded. Each costs the disk a copy of all values of the reference.
   TORCH_ARG(int64_t, steps) = 2;
   /// Perturbed runs of the reference. Each costs a run of it.
   TORCH_ARG(int64_t, runs) = 4;
@@ -125,8 +125,10 @@ compare::RecordedRun begin_candidate(const std::string& folder, const CompareOpt
 /// default group, or in a program without one. The other ranks return at once. `train` has the whole batch, begins from the
 /// same seed each time, and meets no other rank in collectives. Throws Error where `folder` can't be written, or `train`
 /// makes no step.
+/// The steps are not counted, and what an earlier comparison has left in `folder` is removed.
 template <typename Train>
 void record_reference(const std::string& folder, Train&& train, const CompareOptions& options = {}) {
+  const UncountedSteps uncounted;
   for (const compare::RecordedRun& run : detail::begin_reference(folder, options)) {
     CompareRecorder recorder(run, RecordedRank::alone);
     train(recorder);
@@ -138,6 +140,7 @@ void record_reference(const std::string& folder, Train&& train, const CompareOpt
 /// and what dist::barrier throws.
 template <typename Train>
 void record_candidate(const std::string& folder, Train&& train, const CompareOptions& options = {}) {
+  const UncountedSteps uncounted;
   CompareRecorder recorder(detail::begin_candidate(folder, options));
   train(recorder);
   recorder.close();

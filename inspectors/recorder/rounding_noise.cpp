@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -70,6 +71,9 @@ void run_and_round(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   };
   for (size_t i = stack->size() - schema.arguments().size(); i < stack->size(); ++i) for_each_tensor((*stack)[i], note);
   op.callBoxed(stack);
+  // What has no tensor among its arguments makes constants and random numbers. What changes a shape in place computes
+  // nothing, and its memory may be the program's data.
+  if (memory.empty() || op.hasTag(at::Tag::inplace_view)) return;
   const size_t first = stack->size() - schema.returns().size();
   const Unrecorded unrecorded;
   for (size_t i = 0; i < schema.returns().size(); ++i) {

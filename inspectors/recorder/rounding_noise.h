@@ -6,8 +6,8 @@
 namespace lockstep::inspect {
 
 /// While it is on, each element that an operator of the thread returns is changed by half a unit in the last place of 1,
-/// up or down, in forward and in backward. Left alone are integers, views, and what operators that other operators call
-/// return. One at a time in a process.
+/// up or down, in forward and in backward. Left alone are integers, views, constants, random numbers, and what operators
+/// that other operators call return. One at a time in a process.
 class RoundingNoise {
  public:
   /// The changes depend on `number` and on the order of the operators.

@@ -188,6 +188,8 @@ void JobRun::begin_attempt() {
   ends_.clear();
   left_.clear();
   reports_.clear();
+  host_of_.clear();
+  first_rank_at_ = EventLoop::Clock::now();
   failed_at_ns_ = 0;
   waits_.clear();
   failed_ = warned_ = false;
@@ -317,6 +319,7 @@ void JobRun::on_stall(double seconds) {
   // A rank that computes for long is looked at less and less often.
   const double limit = options_.hang_timeout_s > 0 ? options_.hang_timeout_s : kUnprovenNote;
   next_picture_ = progressed_at_ + duration_of(seconds < limit ? std::min(seconds * 1.5, limit) : seconds * 1.5);
+  if (may_come) next_picture_ = std::min(next_picture_, first_rank_at_ + duration_of(options_.first_rank_s));
   if (!out_of_time && !is_proven_stall(findings)) {
     if (!noted) return;
     warned_ = true;

@@ -78,7 +78,7 @@ inline Run made_up_run(const std::string& folder, const MadeUpLayout& layout, bo
     std::map<std::string, uint32_t> names;
     int noises = static_cast<int>(layout.noise * 100);
     const auto record = [&](RecordedValue value) {
-      if (layout.noise > 0) {
+      if (layout.noise > 0 && value.kind != PieceKind::initial) {
         const Values noise = made_up(value.values.size(), ++noises);
         for (size_t i = 0; i < noise.size(); ++i) value.values[i] *= 1 + (noise[i] > 0 ? 1.2e-7f : -1.2e-7f);
       }

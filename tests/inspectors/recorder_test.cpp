@@ -221,6 +221,82 @@ TEST(CompareRecorder, TakesWrappersHoldersAndFunctionsThatUpdate) {
   recorder.model(holder.ptr());
 }
 
+// A training that goes on from the run before shows how far training goes, not how far rounding does.
+TEST(CompareRecorder, ARunThatGoesOnFromTheLastIsRefused) {
+  const CompareFolder folder;
+  auto net = std::make_shared<NetImpl>();
+  const auto go_on = [&](CompareRecorder& recorder) {
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    recorder.model(net);
+    while (!recorder.is_over()) {
+      recorder.samples({torch::ones({kBatch, 8})});
+      optimizer.zero_grad();
+      recorder.loss(net->forward(torch::ones({kBatch, 8})).square().mean()).backward();
+      recorder.step(optimizer);
+    }
+  };
+  record_reference(folder.path, go_on);
+  record_candidate(folder.path, go_on);
+  compare::RunFolders folders = compare::reference_in(folder.path);
+  folders.candidate = compare::candidate_in(folder.path);
+  EXPECT_THROW(compare::judge_folders(folders, {}), Error);
+}
+
+TEST(CompareRecorder, ARunThatBreaksOffIsNotTheSame) {
+  const CompareFolder folder;
+  record_reference(folder.path, [](CompareRecorder& recorder) { train(recorder, {}, 0); });
+  EXPECT_THROW(record_candidate(folder.path,
+                                [](CompareRecorder& recorder) {
+                                  int steps = 0;
+                                  train(recorder,
+                                        {.batch =
+                                             [&](int, torch::Tensor&) {
+                                               if (steps++ == 1) throw std::runtime_error("in the middle");
+                                             }},
+                                        0);
+                                }),
+               std::runtime_error);
+  compare::RunFolders folders = compare::reference_in(folder.path);
+  folders.candidate = compare::candidate_in(folder.path);
+  const compare::Comparison result = compare::judge_folders(folders, {});
+  EXPECT_FALSE(result.is_same);
+  EXPECT_THAT(result.findings.front().message, HasSubstr("that is not all"));
+  EXPECT_THAT(result.findings.back().message, HasSubstr("broke off after 1 of 2 steps"));
+}
+
+TEST(CompareRecorder, TwoModelsWithTheSameNames) {
+  const CompareFolder folder;
+  const auto both = [](CompareRecorder& recorder) {
+    const auto [actor, critic] =
+        seeded(3, [] { return std::pair(std::make_shared<NetImpl>(), std::make_shared<NetImpl>()); });
+    torch::optim::SGD first(actor->parameters(), 0.1), second(critic->parameters(), 0.1);
+    recorder.model(actor);
+    recorder.model(critic);
+    while (!recorder.is_over()) {
+      const torch::Tensor x = seeded(4, [] { return torch::randn({kBatch, 8}); });
+      first.zero_grad();
+      second.zero_grad();
+      recorder.samples({x});
+      const std::vector<torch::Tensor> halves = critic->forward(x).chunk(2, 1);
+      recorder.output("used", halves[0]);
+      recorder.output("unused", halves[1]);  // has no gradient
+      recorder.loss((actor->forward(x).slice(1, 0, 2) - halves[0]).square().mean()).backward();
+      recorder.step([&] {
+        first.step();
+        second.step();
+      });
+    }
+  };
+  record_reference(folder.path, both);
+  record_candidate(folder.path, both);
+  compare::RunFolders folders = compare::reference_in(folder.path);
+  folders.candidate = compare::candidate_in(folder.path);
+  const compare::Comparison result = compare::judge_folders(folders, {});
+  EXPECT_TRUE(result.is_same) << result.findings.front().message;
+  const compare::Recording rank = compare::read_recording(compare::path_of_recording(folders.candidate, 0));
+  EXPECT_TRUE(std::ranges::any_of(rank.names, [](const auto& each) { return each.name == "model2.fc1.weight"; }));
+}
+
 // What the optimizer does not read is not compared, and the file says so.
 TEST(CompareRecorder, ParametersOfNoOptimizerAndOfNoModel) {
   const CompareFolder folder;
@@ -247,6 +323,8 @@ TEST(CompareRecorder, RefusesWhatCannotBeCompared) {
   {
     CompareRecorder recorder(run);
     EXPECT_THROW(recorder.samples({torch::ones({2})}), dist::ArgumentError);  // of no model
+    torch::nn::LSTM lstm(torch::nn::LSTMOptions(2, 2).num_layers(2).dropout(0.5));
+    EXPECT_THROW(recorder.model(lstm), dist::ArgumentError);
     torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Dropout(0.1));
     EXPECT_THROW(recorder.model(net), dist::ArgumentError);
     net->eval();
@@ -296,6 +374,9 @@ TEST(RoundingNoise, ChangesResultsByHalfAUnit) {
   RoundingNoise noise(1);
   noise.set_on(true);
   const auto [noisy, noisy_gradient] = pass();
+  EXPECT_TRUE(torch::equal(torch::ones({64}), torch::full({64}, 1.f)));
+  torch::Tensor slice = x.slice(0, 0, 2);
+  slice.unsqueeze_(1);
   EXPECT_TRUE(torch::equal(index + 1, torch::arange(1, 4)));
   noise.set_on(false);
   EXPECT_TRUE(torch::equal(net->weight, weight));

@@ -1,4 +1,5 @@
 // %compare says whether two recorded runs are the same training. The shell reads the recordings: no rank is asked.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -40,7 +41,14 @@ CellOutcome run(MagicCall& call) {
     if (options.rtol && !folders.perturbed.empty())
       throw UsageError("--rtol is for recordings without perturbed runs, and " + folders.reference +
                        " has some beside it, which show what rounding explains");
-    return {.findings = compare::judge_folders(folders, options).findings};
+    if (folders.candidate == folders.reference && path_of_ranks(call.session, words.front()) != folders.reference)
+      throw UsageError(words.back() + " has no candidate: its reference would be compared with itself");
+    compare::Comparison result = compare::judge_folders(folders, options);
+    // As of lockstep compare: where not all was compared, no script goes on as if it was.
+    const bool is_judged = result.is_same || std::ranges::any_of(result.findings, [](const Finding& each) {
+                             return each.severity == Severity::fault;
+                           });
+    return {.status = is_judged ? CellStatus::ok : CellStatus::usage_error, .findings = std::move(result.findings)};
   } catch (const UsageError&) {
     throw;
   } catch (const Error& error) {  // of the recordings
