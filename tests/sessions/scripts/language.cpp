@@ -645,5 +645,9 @@ for (auto& thread : threads) thread.join();
 EXPECT(hits == 4);
 EXPECT(std::async(std::launch::async, [] { return 6 * 7; }).get() == 42);
 
+// %% fmt, whose headers LibTorch brings, and whose functions liblockstep has
+#include <fmt/format.h>
+EXPECT(fmt::format("{} {:.2f} {}", 1, 2.5, "x") == "1 2.50 x");
+
 // %% the end
 std::cout << "the language holds\n";
