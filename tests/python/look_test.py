@@ -185,11 +185,11 @@ class Looks(unittest.TestCase):
 
     def test_9_looks_change_no_bit(self):
         def parameters(looks):
-            with Job("bits", "2000", ranks=2) as job:
-                while looks > 0 and job.launcher.poll() is None:
+            with tempfile.TemporaryDirectory() as folder, Job("bits", "2000", f"{folder}/over", ranks=2) as job:
+                for _ in range(looks):
                     job.line("STEP")
                     self.assertIn(Seen(job.launcher.pid).code, (0, 1))
-                    looks -= 1
+                pathlib.Path(folder, "over").touch()
                 return sorted(job.line("PARAMETERS") for _ in range(2))
 
         self.assertEqual(parameters(0), parameters(3))
