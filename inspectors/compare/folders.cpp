@@ -121,6 +121,12 @@ std::string candidate_in(const std::string& folder) {
   return folder;
 }
 
+void check_takes_rtol(const RunFolders& folders) {
+  if (!folders.perturbed.empty())
+    throw Error("--rtol is for recordings without perturbed runs, and " + folders.reference +
+                " has some beside it, which show what rounding explains");
+}
+
 Comparison judge_folders(const RunFolders& folders, const JudgeOptions& options) {
   const Run reference = read_run(folders.reference), candidate = read_run(folders.candidate);
   std::vector<Run> perturbed;

@@ -13,7 +13,8 @@ namespace lockstep::inspect::compare {
 std::vector<RecordedRun> runs_of_reference(const std::string& folder, int64_t steps, int64_t perturbed);
 RecordedRun run_of_candidate(const std::string& folder, int64_t steps);
 
-/// Makes the folder of a run, with its options as options.json for the ranks to read, and without recordings of an earlier run. Throws Error.
+/// Makes the folder of a run, without recordings of an earlier one. Its ranks read the options there, in options.json. Throws
+/// Error.
 void prepare_run(const RecordedRun& run);
 /// Reads the options of the run in a folder. Throws Error.
 RecordedRun read_run_options(const std::string& folder);
@@ -34,6 +35,9 @@ struct RunFolders {
 RunFolders reference_in(const std::string& folder);
 /// Finds the candidate in `folder`, the reference if it has none, or one run. Throws Error as above.
 std::string candidate_in(const std::string& folder);
+
+/// Throws Error where the reference has perturbed runs: they show what may differ, and --rtol has no effect.
+void check_takes_rtol(const RunFolders& folders);
 
 /// Reads the runs and compares them: as runs of any layout where the reference has values and what may differ is known,
 /// else as runs of one layout. Throws Error.

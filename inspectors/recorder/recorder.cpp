@@ -1,6 +1,5 @@
 #include "inspectors/recorder/recorder.h"
 
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -93,6 +92,7 @@ struct CompareRecorder::State {
       return;
     }
     const Unrecorded unrecorded;
+    const WithoutRoundingNoise no_noise;
     if (is_there)
       recorded = compare::recorded(std::move(piece), tensor, tensor.sizes(),
                                    std::vector<int64_t>(static_cast<size_t>(tensor.dim())));
@@ -185,9 +185,9 @@ void CompareRecorder::samples(const std::vector<torch::Tensor>& inputs) {
     throw dist::ArgumentError(
         "inspect::CompareRecorder::samples: call model(net) first, whose parameters are recorded");
   ++state_->micro_batch;
-  state_->set_noise(false);
   {
     const Unrecorded unrecorded;
+    const WithoutRoundingNoise no_noise;
     const std::vector<uint64_t> hashes = compare::sample_hashes(inputs);
     if (hashes.empty()) state_->note("samples() was given no tensor with rows, so samples were not compared");
     const std::lock_guard lock(state_->mutex);
@@ -200,27 +200,22 @@ void CompareRecorder::samples(const std::vector<torch::Tensor>& inputs) {
 torch::Tensor CompareRecorder::output(const std::string& name, const torch::Tensor& value) {
   if (!state_ || state_->is_over) return value;
   const uint32_t batch = state_->current(), call = state_->next_call(PieceKind::forward, name);
-  state_->set_noise(false);
   state_->add(PieceKind::forward, name, value, batch, call);
   if (value.requires_grad())
     value.register_hook(
         [state = std::weak_ptr<State>(state_), step = state_->step, name, batch, call](const torch::Tensor& gradient) {
           const auto alive = state.lock();
           if (!alive || alive->is_over || alive->step != step || !gradient.defined()) return;
-          const c10::impl::ExcludeDispatchKeyGuard no_noise(c10::DispatchKey::TESTING_ONLY_GenericWrapper);
           alive->add(PieceKind::backward, name, gradient, batch, call);
         });
-  state_->set_noise(true);
   return value;
 }
 
 torch::Tensor CompareRecorder::loss(const torch::Tensor& value) {
   if (!state_ || state_->is_over) return value;
   if (value.numel() != 1) throw dist::ArgumentError("inspect::CompareRecorder::loss: a loss is one number");
-  state_->set_noise(false);
   state_->add(PieceKind::loss, "loss", value.detach().reshape({}), state_->current(),
               state_->next_call(PieceKind::loss, "loss"));
-  state_->set_noise(true);
   return value;
 }
 

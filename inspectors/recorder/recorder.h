@@ -53,7 +53,8 @@ class CompareRecorder {
   CompareRecorder& operator=(const CompareRecorder&) = delete;
 
   /// Records the parameters that `net` begins with: a module, a holder of one, or a DDP wrapper, with the names of the
-  /// module; those of a second model begin with "model2.". Throws dist::ArgumentError for a module with dropout: its random numbers depend on the layout.
+  /// module; those of a second model begin with "model2.". Throws dist::ArgumentError for a module with dropout: its random
+  /// numbers depend on the layout.
   template <typename Net>
   void model(const Net& net) {
     if constexpr (std::derived_from<Net, torch::nn::Module>)
@@ -114,18 +115,19 @@ struct CompareOptions {
 };
 
 namespace detail {
-/// Removes what `folder` has of an earlier comparison, and returns the runs that are to be recorded in it.
-/// None on ranks of the default group other than 0.
+/// Removes what `folder` has of an earlier comparison, and returns the runs that are to be recorded in it: none on ranks of
+/// the default group other than 0.
 std::vector<compare::RecordedRun> begin_reference(const std::string& folder, const CompareOptions& options);
-/// The same of the candidate. Collective over the default group: no rank records before the files of an earlier run are gone.
+/// Removes an earlier candidate's recordings, and returns the run. Collective over the default group: no rank records before
+/// they are gone.
 compare::RecordedRun begin_candidate(const std::string& folder, const CompareOptions& options);
 }  // namespace detail
 
 /// Calls `train(recorder)` once as it is, and some times with its values changed by what rounding changes: on rank 0 of the
 /// default group, or in a program without one. The other ranks return at once. `train` has the whole batch, begins from the
-/// same seed each time, and meets no other rank in collectives. Throws Error where `folder` can't be written, or `train`
-/// makes no step.
-/// The steps are not counted, and what an earlier comparison has left in `folder` is removed.
+/// same seed each time, and meets no other rank in collectives. inspect::counted_steps() stays as it is. Recordings that an
+/// earlier comparison has left in `folder` are removed, the candidate's too. Throws Error where `folder` can't be written,
+/// or `train` makes no step.
 template <typename Train>
 void record_reference(const std::string& folder, Train&& train, const CompareOptions& options = {}) {
   const UncountedSteps uncounted;

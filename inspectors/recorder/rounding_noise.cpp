@@ -5,7 +5,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include <limits>
@@ -17,9 +16,6 @@
 
 namespace lockstep::inspect {
 namespace {
-
-// A key of LibTorch for functions that come before all others, autograd's too; nothing else has registered any for it.
-constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
 struct Generator {
   std::mutex mutex;  // autograd has a thread for each device
@@ -62,8 +58,8 @@ void perturb(const at::Tensor& tensor) {
   tensor.copy_(tensor.to(at::kDouble).mul_(signs));
 }
 
-void run_and_round(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard no_noise_within(kKey);
+void run_and_perturb(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const WithoutRoundingNoise within;
   const c10::FunctionSchema& schema = op.schema();
   std::set<const void*> memory;  // of the arguments
   const auto note = [&](const at::Tensor& each) {
@@ -91,7 +87,7 @@ void run_and_round(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 RoundingNoise::RoundingNoise(int64_t number) {
   static const auto* const library = [] {
     auto* made = new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
-    made->fallback(torch::CppFunction::makeFromBoxedFunction<&run_and_round>());
+    made->fallback(torch::CppFunction::makeFromBoxedFunction<&run_and_perturb>());
     return made;  // for as long as the process lives
   }();
   static_cast<void>(library);

@@ -1,6 +1,8 @@
 // Changes what operators return by what rounding changes. How far the values of a training move then shows what another
 // order of additions explains (docs/compare.md#what-rounding-explains).
 #pragma once
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <cstdint>
 
 namespace lockstep::inspect {
@@ -17,6 +19,14 @@ class RoundingNoise {
   RoundingNoise& operator=(const RoundingNoise&) = delete;
 
   void set_on(bool on);
+
+  // A key of LibTorch for functions that come before all others, autograd's too; nothing else has registered any for it.
+  static constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+};
+
+/// While it lives, nothing is changed on the calling thread.
+struct WithoutRoundingNoise {
+  c10::impl::ExcludeDispatchKeyGuard guard{RoundingNoise::kKey};
 };
 
 }  // namespace lockstep::inspect

@@ -101,9 +101,7 @@ int run_compare(const CompareCommand& command) {
     folders = compare::reference_in(command.folders.front());
     if (command.factor && folders.perturbed.empty())
       throw UsageError("--factor is for perturbed runs, and " + folders.reference + " has none beside it");
-    if (command.rtol && !folders.perturbed.empty())
-      throw UsageError("--rtol is for recordings without perturbed runs, and " + folders.reference +
-                       " has some beside it, which show what rounding explains");
+    if (command.rtol) compare::check_takes_rtol(folders);
   }
   if (command.folders.size() == 2) folders.candidate = compare::candidate_in(command.folders.back());
   if (const int code = record(command, keep, folders)) return code;

@@ -33,10 +33,10 @@ def place(text):
 class Job:
     """A job in a session of its own, which is ended with all its processes. `pids`: of its ranks, in any order."""
 
-    def __init__(self, case, *arguments, ranks=8, torchrun=False, python=sys.executable, **more):
+    def __init__(self, case, *arguments, ranks=8, torchrun=False, python=sys.executable, stdin=None, **more):
         self.launcher = subprocess.Popen(
-            [python, *launcher(ranks, torchrun)[1:], str(JOB), case, *arguments], cwd=HERE / "jobs", stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+            [python, *launcher(ranks, torchrun)[1:], str(JOB), case, *arguments], cwd=HERE / "jobs", stdin=stdin,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
             env=environment(TORCH_DEVICE_BACKEND_AUTOLOAD="0", LAUNCH_GOES_ON="1", **more))
         self.pids = [int(self.line("READY")) for _ in range(ranks)]
 
@@ -46,6 +46,10 @@ class Job:
             if word in line:
                 return line.split(word)[1].strip()
         raise AssertionError(f"the job has ended without a line {word}")
+
+    def close_input(self):
+        self.launcher.stdin.close()
+        self.launcher.stdin = None  # communicate() would write to it
 
     def __enter__(self):
         return self
@@ -185,11 +189,11 @@ class Looks(unittest.TestCase):
 
     def test_9_looks_change_no_bit(self):
         def parameters(looks):
-            with tempfile.TemporaryDirectory() as folder, Job("bits", "2000", f"{folder}/over", ranks=2) as job:
+            with Job("bits", "2000", ranks=2, stdin=subprocess.PIPE) as job:
                 for _ in range(looks):
                     job.line("STEP")
                     self.assertIn(Seen(job.launcher.pid).code, (0, 1))
-                pathlib.Path(folder, "over").touch()
+                job.close_input()
                 return sorted(job.line("PARAMETERS") for _ in range(2))
 
         self.assertEqual(parameters(0), parameters(3))

@@ -38,9 +38,7 @@ CellOutcome run(MagicCall& call) {
   }
   try {
     const compare::RunFolders folders = folders_of(call.session, words);
-    if (options.rtol && !folders.perturbed.empty())
-      throw UsageError("--rtol is for recordings without perturbed runs, and " + folders.reference +
-                       " has some beside it, which show what rounding explains");
+    if (options.rtol) compare::check_takes_rtol(folders);
     if (folders.candidate == folders.reference && path_of_ranks(call.session, words.front()) != folders.reference)
       throw UsageError(words.back() + " has no candidate: its reference would be compared with itself");
     compare::Comparison result = compare::judge_folders(folders, options);
