@@ -78,10 +78,8 @@ int run_recorded(const std::string& what, const std::string& command, const comp
   if (!compare::has_recordings(run.folder))
     throw UsageError(
         fmt::format("{} has ended well and recorded nothing: its Python needs torch and lockstep, as for lockstep run, "
-                    "and recorded "
-                    "are models in training mode that are called with gradients, up to a step of an optimizer of "
-                    "torch.optim; in C++ "
-                    "what an inspect::CompareRecorder is given{}",
+                    "and recorded are models in training mode that are called with gradients, up to a step of an "
+                    "optimizer of torch.optim. A program in C++ records by an inspect::CompareRecorder{}",
                     what, end_of_output(log)));
   return 0;
 }

@@ -188,7 +188,6 @@ void JobRun::begin_attempt() {
   ends_.clear();
   left_.clear();
   reports_.clear();
-  host_of_.clear();
   first_rank_at_ = EventLoop::Clock::now();
   failed_at_ns_ = 0;
   waits_.clear();
@@ -295,7 +294,9 @@ void JobRun::look_at_progress() {
 
 RankSet JobRun::unseen() const {
   RankSet ranks = RankSet::all(world_size_);
-  for (const auto& [rank, host] : host_of_) ranks.erase(rank);
+  for (const auto& [process, each] : watched_) ranks.erase(each.facts.rank);
+  for (const auto& [rank, end] : ends_) ranks.erase(rank);
+  for (const auto& [rank, host] : lost_ranks_) ranks.erase(rank);
   return ranks;
 }
 

@@ -84,7 +84,7 @@ class JobRun {
   void look_at_progress();
   void plan_next_look();
   void say_that_nothing_is_watched() const;
-  RankSet unseen() const;
+  RankSet unseen() const;  // ranks that have not come since the launcher has started the ranks
   void on_stall(double seconds);
   /// Ends the job where ranks of several machines have called different collectives. Those of one machine compare their
   /// calls themselves.
