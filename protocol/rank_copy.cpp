@@ -1,6 +1,5 @@
 #include "protocol/rank_copy.h"
 
-#include <array>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -11,15 +10,25 @@ namespace lockstep::protocol {
 namespace {
 
 constexpr size_t kMostBytes = 1 << 20;  // of an order; a socket takes less
-constexpr size_t kDescriptors = 8;
+// An order has the output, the lifeline, and then those of the channels of a rank, or the listener of the store.
+constexpr size_t kOfRank = 8, kOfStore = 3;
+
+/// Calls take(descriptor) for each that an order has after the first two.
+template <typename Order, typename Take>
+void for_rest(Order& order, bool is_store, Take take) {
+  if (is_store) return take(order.listener);
+  for (auto& each : order.channels) {
+    take(each.read);
+    take(each.write);
+    take(each.log);
+  }
+}
 
 }  // namespace
 
 bool send(int socket, const CopyOrder& order) {
-  std::array<int, kDescriptors> descriptors = {order.output, order.lifeline};
-  size_t next = 2;
-  for (const OutputChannel& each : order.channels)
-    for (const int fd : {each.read, each.write, each.log}) descriptors.at(next++) = fd;
+  std::vector<int> descriptors = {order.output, order.lifeline};
+  for_rest(order, order.is_store(), [&](int fd) { descriptors.push_back(fd); });
   std::string text;
   for (const auto& [name, value] : order.environment) text += name + '=' + value + '\0';
   return send_descriptors(socket, text, descriptors);
@@ -31,7 +40,8 @@ bool send(int socket, const Copied& answer) {
 
 std::optional<ReceivedOrder> receive_order(int socket) {
   WithDescriptors message = receive_descriptors(socket, kMostBytes);
-  if (message.descriptors.size() != kDescriptors) return std::nullopt;
+  const auto& fds = message.descriptors;
+  if (fds.size() != kOfRank && fds.size() != kOfStore) return std::nullopt;
   ReceivedOrder received;
   CopyOrder& order = received.order;
   std::string_view text = message.bytes;
@@ -40,14 +50,14 @@ std::optional<ReceivedOrder> receive_order(int socket) {
     if (sign > end) return std::nullopt;
     order.environment.emplace(text.substr(0, sign), text.substr(sign + 1, end - sign - 1));
   }
-  const auto& fds = message.descriptors;
   order.output = fds[0].get();
   order.lifeline = fds[1].get();
-  size_t next = 2;
-  for (OutputChannel& each : order.channels)
-    for (int* const fd : {&each.read, &each.write, &each.log}) *fd = fds[next++].get();
+  for_rest(order, fds.size() == kOfStore, [&, next = size_t{2}](int& fd) mutable { fd = fds[next++].get(); });
   order.environment["LOCKSTEP_LIFELINE_FD"] = std::to_string(order.lifeline);
-  order.environment["LOCKSTEP_OUTPUT_FDS"] = output_channels_text(order.channels);
+  if (order.is_store())
+    order.environment["LOCKSTEP_LISTEN_FD"] = std::to_string(order.listener);
+  else
+    order.environment["LOCKSTEP_OUTPUT_FDS"] = output_channels_text(order.channels);
   received.descriptors = std::move(message.descriptors);
   return received;
 }

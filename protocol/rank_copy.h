@@ -1,5 +1,5 @@
-// Orders of the shell to lockstep-worker --ranks, which has loaded LibTorch and starts ranks as copies of itself, and what
-// the copies answer. They are messages of a Unix socket that keeps messages apart.
+// Orders of the shell to lockstep-worker --ranks, which has loaded LibTorch and starts the session's store and its ranks as
+// copies of itself, and what the copies answer. They are messages of a Unix socket that keeps messages apart.
 #pragma once
 #include <sys/types.h>
 
@@ -13,15 +13,19 @@
 
 namespace lockstep::protocol {
 
-/// A rank that is to be started. Who sends the order keeps its descriptors.
+/// A rank that is to be started, or the process of the store. Who sends the order keeps its descriptors.
 struct CopyOrder {
   std::map<std::string, std::string> environment;  // added to that of the process; names the rank
   int output = -1;  // becomes descriptors 1 and 2
   int lifeline = -1;  // LOCKSTEP_LIFELINE_FD
-  OutputChannels channels;  // LOCKSTEP_OUTPUT_FDS
+  OutputChannels channels;  // of a rank: LOCKSTEP_OUTPUT_FDS
+  int listener = -1;  // of the store: LOCKSTEP_LISTEN_FD
+
+  bool is_store() const { return listener >= 0; }
 };
-/// A copy says that it is this rank from now on.
+/// A copy says that it is this rank from now on, or the store.
 struct Copied {
+  static constexpr int kStore = -1;
   int rank = 0;
   pid_t pid = 0;
 };

@@ -1,7 +1,7 @@
 // lockstep-worker is one rank of a session, or with --store the process that holds the session's store. `lockstep`
 // starts both, and tells them all they need by their environment (worker/process/configuration.h, worker/store.h). With
-// --verify it compares saved replicas (worker/verify_saved.h), with --ranks it starts ranks as copies of itself
-// (worker/rank_copies.h).
+// --verify it compares saved replicas (worker/verify_saved.h), with --ranks it starts the store and ranks as copies of
+// itself (worker/rank_copies.h).
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -88,6 +88,13 @@ void print_versions() {
   std::printf("%s\n", versions.dump().c_str());
 }
 
+/// The destructors of libraries' globals are left out.
+[[noreturn]] void end_with(int code) {
+  std::fflush(nullptr);
+  ::syscall(SYS_exit_group, code);
+  std::abort();
+}
+
 }  // namespace
 
 void set_exit_code(int code) { g_exit_code = code; }
@@ -111,22 +118,15 @@ int main(int argc, char** argv) {
     return 0;
   }
   // The store keeps the ranks' process groups, so it has to be there when its owner was killed; its lifeline ends it.
-  if (option == "--store") {
-    const int code = run_store();
-    std::fflush(nullptr);
-    ::syscall(SYS_exit_group, code);
-  }
+  if (option == "--store") end_with(run_store());
   // Who started this process owns it: it does not outlive its owner, however that ends.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (verifies) {
-    const int code = verify_saved(std::atoi(argv[2]));
-    std::fflush(nullptr);
-    ::syscall(SYS_exit_group, code);
-  }
+  if (verifies) end_with(verify_saved(std::atoi(argv[2])));
   try {
     if (copies) {
       warm_up_libtorch();
-      if (!copy_for_orders(argv)) ::syscall(SYS_exit_group, 0);
+      const Copy copy = copy_for_orders(argv);
+      if (copy != Copy::rank) end_with(copy == Copy::store ? run_store() : 0);
     }
     return run_rank();
   } catch (const std::exception& error) {

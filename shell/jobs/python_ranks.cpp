@@ -150,10 +150,11 @@ void PythonRanks::start(const StartRanks& order, Listener listener) {
   order_ = order;
   listener_ = std::move(listener);
   interpreters_ = interpreters(order_.python.value_or(""));
-  store_ = std::make_unique<StoreProcess>(loop_, worker_launch(), directory_, address_,
+  store_ = std::make_unique<StoreProcess>(loop_, directory_, address_,
                                           [this](const std::string& how, const std::string& last_lines) {
                                             if (!ending_) listener_.store_ended(how, last_lines);
                                           });
+  store_->start(worker_launch());
   if (order_.store.empty()) order_.store = store_->address();
   for (int rank = order_.first; rank < order_.first + order_.count; ++rank) {
     directory_.add_rank(rank);

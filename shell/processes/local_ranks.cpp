@@ -40,24 +40,22 @@ void LocalRanks::stop_watching() {
 Launch LocalRanks::launch() const { return rehearsal_ ? rehearsal_launch(*rehearsal_) : worker_launch(); }
 
 bool LocalRanks::can_be_copies() const {
-  return !rehearsal_ && order_.count > 1 && order_.count == order_.world_size &&
-         std::ranges::count(plan_.devices, "cpu") == order_.count;
+  return !rehearsal_ && order_.count == order_.world_size && std::ranges::count(plan_.devices, "cpu") == order_.count;
 }
 
 void LocalRanks::start(const StartRanks& order, Listener listener) {
   order_ = order;
   listener_ = std::move(listener);
   // Where the store of the session is elsewhere, the process keeps the ranks' process groups.
-  store_ = std::make_unique<StoreProcess>(loop_, launch(), directory_, address_,
+  store_ = std::make_unique<StoreProcess>(loop_, directory_, address_,
                                           [this](const std::string& how, const std::string& last_lines) {
                                             if (!ending_) listener_.store_ended(how, last_lines);
                                           });
   if (order_.store.empty()) order_.store = store_->address();
   for (int rank = order_.first; rank < order_.first + order_.count; ++rank) add_process(rank);
-  if (can_be_copies()) make_starter();
-  for (const auto& [rank, process] : processes_)
-    if (starter_ && starter_->works()) order_copy(rank, 0);
-  if (!starter_) start_others_alone();
+  if (!can_be_copies()) return start_others_alone();
+  make_starter();
+  starter_->start(store_->copy_order());
 }
 
 void LocalRanks::make_starter() {
@@ -66,9 +64,13 @@ void LocalRanks::make_starter() {
   launch.environment["LOCKSTEP_RANK"] = kRoomForRank;
   starter_ = std::make_unique<RankStarter>(
       loop_, launch,
-      RankStarter::Listener{
-          .started = [this](int rank, std::unique_ptr<Child> child) { has_started(rank, std::move(child)); },
-          .failed = [this](const std::optional<ProcessEnd>& end) { starter_failed(end); }});
+      RankStarter::Listener{.started =
+                                [this](int rank, std::unique_ptr<Child> child) {
+                                  if (rank != protocol::Copied::kStore) return has_started(rank, std::move(child));
+                                  store_->has_started(std::move(child));
+                                  order_copies();
+                                },
+                            .failed = [this](const std::optional<ProcessEnd>& end) { starter_failed(end); }});
 }
 
 void LocalRanks::starter_failed(const std::optional<ProcessEnd>& end) {
@@ -114,6 +116,12 @@ void LocalRanks::add_process(int rank) {
   process.output = std::make_unique<LastOutput>();
 }
 
+/// Orders all ranks. The store comes first: a rank that has started has one.
+void LocalRanks::order_copies() {
+  for (const auto& [rank, process] : processes_)
+    if (starter_->works()) order_copy(rank, 0);
+}
+
 void LocalRanks::order_copy(int rank, int64_t generation) {
   const Process& process = processes_.at(rank);
   starter_->start({.environment = environment(rank, generation),
@@ -135,6 +143,7 @@ void LocalRanks::start_alone(int rank, int64_t generation) {
 }
 
 void LocalRanks::start_others_alone() {
+  if (!store_->is_started()) store_->start(launch());
   for (const auto& [rank, process] : processes_)
     if (!process.child) start_alone(rank, 0);
 }

@@ -1,7 +1,7 @@
 // Ranks of a C++ session whose processes run on this machine, with the process of their store: started together,
-// watched, ended together. A relay has one for the shell of another machine. Several ranks on the CPU are copies of one
-// process (rank_starter.h). These are started one by one: ranks on GPUs, since CUDA does not work in copies; a single rank;
-// ranks of a session on several places, since the other places would wait until the first one has loaded LibTorch.
+// watched, ended together. A relay has one for the shell of another machine. The store and ranks on the CPU are copies of
+// one process (rank_starter.h). These are started one by one: ranks on GPUs, since CUDA does not work in copies; ranks of a
+// session on several places, since the other places would wait until the first one has loaded LibTorch.
 #pragma once
 #include <map>
 #include <memory>
@@ -57,6 +57,7 @@ class LocalRanks : public LocalPlace {
   void add_process(int rank);
   void make_starter();
   void starter_failed(const std::optional<ProcessEnd>& end);
+  void order_copies();
   /// Orders a copy, which has_started() a little later.
   void order_copy(int rank, int64_t generation);
   void start_alone(int rank, int64_t generation);
@@ -79,7 +80,7 @@ class LocalRanks : public LocalPlace {
   Listener listener_;
   Pipe lifeline_;
   std::unique_ptr<StoreProcess> store_;
-  std::unique_ptr<RankStarter> starter_;  // of ranks that are copies
+  std::unique_ptr<RankStarter> starter_;  // where the store and the ranks are copies
   std::map<int, Process> processes_;  // by rank
   bool are_started_ = false, ending_ = false;
   std::optional<MemoryKills> memory_kills_ = out_of_memory_kills();

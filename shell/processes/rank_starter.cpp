@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/wait.h>
 
 #include <string>
 #include <tuple>
@@ -61,13 +62,13 @@ void RankStarter::take_answer() {
   if (found != Reading::bytes) return give_up(process_->ended_within(kEndPatience));
   --unanswered_;
   has_answered_ = true;
-  std::unique_ptr<Child> rank;
+  std::unique_ptr<Child> process;
   try {
-    rank = std::make_unique<Child>(copied.pid);
-  } catch (const StartError&) {  // this process has no descriptors left, and says so when it starts the rank itself
+    process = std::make_unique<Child>(copied.pid);
+  } catch (const StartError&) {  // this process has no descriptors left, and says so when it starts it itself
     return give_up(ProcessEnd{});
   }
-  listener_.started(copied.rank, std::move(rank));
+  listener_.started(copied.rank, std::move(process));
   send_orders();
 }
 
@@ -82,6 +83,13 @@ void RankStarter::end() {
   orders_.clear();
   process_->finish();
   loop_.forget(channel_.get());
+  // Copies that were not yet leaders of a group of their own have been ended with it.
+  uninterrupted([this] {
+    pid_t copy = 0;
+    do copy = ::waitpid(-process_->pid(), nullptr, 0);
+    while (copy > 0);
+    return copy;
+  });
   protocol::Copied copied;
   while (is_ready(channel_.get(), POLLIN, kEndPatience) && protocol::receive(channel_.get(), copied) == Reading::bytes)
     try {

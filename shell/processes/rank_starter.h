@@ -1,5 +1,5 @@
-// Starts ranks of a C++ session on the CPU as copies of one process that has loaded LibTorch (worker/rank_copies.h). They
-// are children of this process, as ranks that are started one by one, and live on without it.
+// Starts the store and the ranks of a C++ session on the CPU as copies of one process that has loaded LibTorch
+// (worker/rank_copies.h). They are children of this process, as those that are started one by one, and live on without it.
 #pragma once
 #include <deque>
 #include <functional>
@@ -16,9 +16,9 @@ namespace lockstep::shell {
 class RankStarter {
  public:
   struct Listener {
-    std::function<void(int rank, std::unique_ptr<Child> process)> started;
-    /// It starts no ranks any more: its process has ended (`end`), or gave no answer and was killed (no `end`). Ranks that
-    /// were ordered and not reported by started() do not come.
+    std::function<void(int rank, std::unique_ptr<Child> process)> started;  // or Copied::kStore
+    /// It starts no more: its process has ended (`end`), or gave no answer and was killed (no `end`). What was ordered and
+    /// not reported by started() does not come.
     std::function<void(const std::optional<ProcessEnd>& end)> failed;
   };
   /// `launch` starts lockstep-worker. Throws StartError.
@@ -28,7 +28,7 @@ class RankStarter {
   RankStarter& operator=(const RankStarter&) = delete;
 
   bool works() const { return static_cast<bool>(channel_); }
-  /// Starts a rank; the listener hears of it, perhaps at once. The descriptors of `order` stay open until then.
+  /// Starts a copy; the listener hears of it, perhaps at once. The descriptors of `order` stay open until then.
   void start(protocol::CopyOrder order);
 
  private:

@@ -55,42 +55,61 @@ Descriptor listen_on(const std::string& text, int& port) {
 
 }  // namespace
 
-StoreProcess::StoreProcess(EventLoop& loop, Launch launch, const SessionDirectory& directory,
-                           const std::string& address,
+StoreProcess::StoreProcess(EventLoop& loop, const SessionDirectory& directory, const std::string& address,
                            std::function<void(const std::string&, const std::string&)> ended)
-    : loop_(loop), mark_("LOCKSTEP_SESSION_DIR=" + directory.path()), address_(address) {
-  const Descriptor listener = listen_on(address_, port_);
-  keeper_line_ = make_pipe();
+    : loop_(loop),
+      directory_(directory.path()),
+      mark_("LOCKSTEP_SESSION_DIR=" + directory_),
+      address_(address),
+      ended_(std::move(ended)),
+      listener_(listen_on(address_, port_)),
+      keeper_line_(make_pipe()) {
   // Nothing may block the session: a keeper that does not read is one that has ended.
   set_nonblocking(keeper_line_.write.get());
-  launch.arguments.emplace_back("--store");
-  launch.outlives_slurm_signals = true;
-  launch.environment.insert({{"LOCKSTEP_LIFELINE_FD", std::to_string(keeper_line_.read.get())},
-                             {"LOCKSTEP_LISTEN_FD", std::to_string(listener.get())},
-                             {"LOCKSTEP_SESSION_DIR", directory.path()}});
-  launch.inherit = {keeper_line_.read.get(), listener.get()};
-  launch.output = tail_.write_end();
-  // It has to be there for a moment after the shell was killed, to end what workers may have left behind.
-  launch.dies_with_shell = false;
-  process_ = std::make_unique<Child>(launch);
-  tail_.close_write_end();
-  keeper_line_.read.reset();
-  loop_.watch(tail_.fd(), [this] {
-    if (!tail_.take()) loop_.forget(tail_.fd());
-  });
-  loop_.watch(process_->pidfd(), [this, ended = std::move(ended)] {
-    const auto end = process_->ended();
-    if (!end) return;
-    has_ended_ = true;
-    ended(end->str() + "; it listened on " + this->address(), tail_.last_lines());
-    loop_.forget(process_->pidfd());
-  });
 }
 
 StoreProcess::~StoreProcess() {
+  if (!process_) return;
   loop_.forget(tail_.fd());
   loop_.forget(process_->pidfd());
   dist::end_marked_processes({mark_}, {process_->pid()});
+}
+
+void StoreProcess::start(Launch launch) {
+  launch.arguments.emplace_back("--store");
+  launch.outlives_slurm_signals = true;
+  launch.environment.insert({{"LOCKSTEP_LIFELINE_FD", std::to_string(keeper_line_.read.get())},
+                             {"LOCKSTEP_LISTEN_FD", std::to_string(listener_.get())},
+                             {"LOCKSTEP_SESSION_DIR", directory_}});
+  launch.inherit = {keeper_line_.read.get(), listener_.get()};
+  launch.output = tail_.write_end();
+  // It has to be there for a moment after the shell was killed, to end what workers may have left behind.
+  launch.dies_with_shell = false;
+  has_started(std::make_unique<Child>(launch));
+}
+
+protocol::CopyOrder StoreProcess::copy_order() const {
+  return {.environment = {{"LOCKSTEP_SESSION_DIR", directory_}},
+          .output = tail_.write_end(),
+          .lifeline = keeper_line_.read.get(),
+          .listener = listener_.get()};
+}
+
+void StoreProcess::has_started(std::unique_ptr<Child> process) {
+  process_ = std::move(process);
+  tail_.close_write_end();
+  keeper_line_.read.reset();
+  listener_.reset();
+  loop_.watch(tail_.fd(), [this] {
+    if (!tail_.take()) loop_.forget(tail_.fd());
+  });
+  loop_.watch(process_->pidfd(), [this] {
+    const auto end = process_->ended();
+    if (!end) return;
+    has_ended_ = true;
+    ended_(end->str() + "; it listened on " + this->address(), tail_.last_lines());
+    loop_.forget(process_->pidfd());
+  });
 }
 
 void StoreProcess::rank_has_ended(int rank, pid_t pid, bool session_ends) {

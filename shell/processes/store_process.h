@@ -8,6 +8,7 @@
 #include <string>
 
 #include "protocol/descriptor.h"
+#include "protocol/rank_copy.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/launcher.h"
 #include "shell/processes/output_tail.h"
@@ -19,14 +20,21 @@ inline constexpr const char* kLoopback = "127.0.0.1";
 
 class StoreProcess {
  public:
-  /// Starts it; returns at once. `launch` starts lockstep-worker. It listens on `address` only. `ended` is called once if it ends, with how in words
-  /// and what it wrote last, in lines. Throws StartError.
-  StoreProcess(EventLoop& loop, Launch launch, const SessionDirectory& directory, const std::string& address,
+  /// Opens the socket on which the store will take connections, on `address` only. `ended` is called once if the process
+  /// ends, with how in words and what it wrote last, in lines. Throws StartError.
+  StoreProcess(EventLoop& loop, const SessionDirectory& directory, const std::string& address,
                std::function<void(const std::string& how, const std::string& last_lines)> ended);
   /// Ends it, and all processes of the session that have left their groups.
   ~StoreProcess();
   StoreProcess(const StoreProcess&) = delete;
   StoreProcess& operator=(const StoreProcess&) = delete;
+
+  /// Starts the process; returns at once. `launch` starts lockstep-worker. Throws StartError.
+  void start(Launch launch);
+  /// Or it is a copy of another process (rank_starter.h), which has_started() a little later.
+  protocol::CopyOrder copy_order() const;
+  void has_started(std::unique_ptr<Child> process);
+  bool is_started() const { return static_cast<bool>(process_); }
 
   int port() const { return port_; }
   std::string address() const { return address_ + ":" + std::to_string(port_); }
@@ -41,8 +49,10 @@ class StoreProcess {
   void tell(const std::string& line);
 
   EventLoop& loop_;
-  const std::string mark_, address_;
+  const std::string directory_, mark_, address_;
+  const std::function<void(const std::string&, const std::string&)> ended_;
   int port_ = 0;
+  Descriptor listener_;  // until the process has started
   Pipe keeper_line_;
   OutputTail tail_;
   std::unique_ptr<Child> process_;

@@ -129,8 +129,9 @@ SessionEvent SessionCore::open_workers() {
   const bool is_here = options_.is_here();
   const SessionPlan plan = is_here ? plan_session(options_) : SessionPlan();
   (void)working_directory();
-  // A rank here has 7 threads when it is connected; the store, the compiler and this process have 8 between them.
-  require_threads(8 + 7 * plan.world_size, fmt::format("the session could not start: a session of {} rank{}",
+  // A rank here has 7 threads when it is connected; the process that it is a copy of, the store, the compiler and this
+  // process have 9 between them.
+  require_threads(9 + 7 * plan.world_size, fmt::format("the session could not start: a session of {} rank{}",
                                                        plan.world_size, plan.world_size == 1 ? "" : "s"));
   s.directory = std::make_unique<SessionDirectory>(id_);
   const CompilerOptions compiler{s.directory->path(), options_.include_dirs, options_.compile_memory_mb};

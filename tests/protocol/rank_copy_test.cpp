@@ -90,6 +90,28 @@ TEST(RankCopy, AnOrderComesWithItsDescriptors) {
   protocol::close_output_channels(channels);
 }
 
+TEST(RankCopy, AnOrderOfTheStoreHasItsListener) {
+  const auto [ours, theirs] = make_message_sockets();
+  const Pipe output = make_pipe(), lifeline = make_pipe(), listener = make_pipe();
+  ASSERT_TRUE(protocol::send(ours.get(), protocol::CopyOrder{.environment = {{"A", "1"}},
+                                                             .output = output.write.get(),
+                                                             .lifeline = lifeline.read.get(),
+                                                             .listener = listener.write.get()}));
+  const auto received = protocol::receive_order(theirs.get());
+  ASSERT_TRUE(received);
+  EXPECT_TRUE(received->order.is_store());
+  const std::map<std::string, std::string> expected = {
+      {"A", "1"},
+      {"LOCKSTEP_LIFELINE_FD", std::to_string(received->order.lifeline)},
+      {"LOCKSTEP_LISTEN_FD", std::to_string(received->order.listener)}};
+  EXPECT_EQ(received->order.environment, expected);
+  EXPECT_EQ(received->descriptors.size(), 3u);
+  ASSERT_TRUE(write_all(received->order.listener, "connected"));
+  std::string text;
+  EXPECT_EQ(read_some(listener.read.get(), text), Reading::bytes);
+  EXPECT_EQ(text, "connected");
+}
+
 TEST(RankCopy, WhatIsNoOrderIsNone) {
   const auto [ours, theirs] = make_message_sockets();
   ASSERT_TRUE(send_descriptors(ours.get(), "LOCKSTEP_RANK=3", {}));

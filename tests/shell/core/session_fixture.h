@@ -45,8 +45,8 @@ struct Recorder : EventSink {
   }
 };
 
-/// Pids of this process's children, in the order in which they were started: compiler, store, the process that several
-/// ranks are copies of, ranks.
+/// Pids of this process's children, in the order in which they were started: compiler, the process that the others are
+/// copies of, store, ranks.
 inline std::vector<pid_t> children() {
   std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/children");
   std::vector<pid_t> result;
@@ -63,12 +63,17 @@ inline char process_state(pid_t pid) {
   return name_end == std::string::npos ? 'Z' : text[name_end + 2];
 }
 
-/// Of a session of several ranks.
-inline pid_t starter() { return children().at(2); }
+inline pid_t starter() { return children().at(1); }
 
 /// Whether a rank is a copy: the environment that the kernel shows is then not its own.
 inline bool is_copy(pid_t pid) {
   return protocol::read_file("/proc/" + std::to_string(pid) + "/environ")->find("LOCKSTEP_IDENTITY=") ==
+         std::string::npos;
+}
+
+/// Whether the store is a copy: an other one shows in its environment which descriptor it listens on.
+inline bool store_is_copy(pid_t pid) {
+  return protocol::read_file("/proc/" + std::to_string(pid) + "/environ")->find("LOCKSTEP_LISTEN_FD=") ==
          std::string::npos;
 }
 

@@ -217,10 +217,16 @@ TEST_F(SessionTest, Rule6NothingIsLeftOfASession) {
   EXPECT_TRUE(file_names(runtime_ / "lockstep").empty());
 }
 
-TEST_F(SessionTest, RanksAreCopiesOfOneProcess) {
-  start(3);
-  const auto pids = children();
-  EXPECT_TRUE(std::all_of(pids.begin() + 3, pids.end(), is_copy));
+TEST_F(SessionTest, TheStoreAndRanksAreCopiesOfOneProcess) {
+  for (const int ranks : {1, 3}) {
+    start(ranks);
+    const auto pids = children();
+    ASSERT_EQ(pids.size(), 3u + ranks);
+    EXPECT_EQ(store_process(), pids[2]);
+    EXPECT_TRUE(store_is_copy(pids[2]));
+    EXPECT_TRUE(std::all_of(pids.begin() + 3, pids.end(), is_copy));
+    session_.reset();
+  }
 }
 
 TEST_F(SessionTest, RanksStartWhereNoProcessCanBeCopied) {
@@ -230,6 +236,7 @@ TEST_F(SessionTest, RanksStartWhereNoProcessCanBeCopied) {
     EXPECT_EQ(run("print hello").status, CellStatus::ok);
     EXPECT_EQ(recorder_.bytes(1), "hello\n");
     EXPECT_FALSE(is_copy(children().back()));
+    EXPECT_FALSE(store_is_copy(store_process()));
     session_.reset();
   }
 }

@@ -334,7 +334,8 @@ int main(int argc, char** argv) {
     const char* chosen = std::getenv("FAKE_WORKER");
     const std::string how = chosen ? chosen : "";
     if (how == "killed") ::raise(SIGKILL);
-    if (how == "no copies" || !worker::copy_for_orders(argv)) return 0;
+    const worker::Copy copy = how == "no copies" ? worker::Copy::none : worker::copy_for_orders(argv);
+    if (copy != worker::Copy::rank) return copy == worker::Copy::store ? run_store() : 0;
   }
   return FakeWorker().run();
 }
