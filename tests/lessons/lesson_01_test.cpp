@@ -10,7 +10,7 @@ namespace {
 
 const std::string kLesson = "lessons/01-ddp-from-scratch.cpp";
 
-TEST(Lesson01, RunsOnTwoRanks) {
+TEST(Lesson01, RunsOnTwoRanksAndReportsTheWrongModelForRank1Alone) {
   const auto run = run_script(kLesson, 2);
   EXPECT_EQ(run.exit_code, 0) << run.shown;
 
@@ -22,10 +22,7 @@ TEST(Lesson01, RunsOnTwoRanks) {
   ASSERT_EQ(rank.size(), 2u);
   EXPECT_EQ(rank[1].at("ranks"), ranks({1}));
   EXPECT_EQ(rank[1].at("text"), "1");
-}
 
-TEST(Lesson01, ReportsTheWrongModelForRank1Alone) {
-  const auto run = run_script(kLesson, 2);
   const std::string title = "wrap a model that was made with different seeds";
   const auto errors = run.of(title, "error");
   ASSERT_EQ(errors.size(), 1u) << run.shown;
