@@ -3,12 +3,12 @@
 #include "protocol/variant_json.h"
 
 namespace lockstep {
-LOCKSTEP_JSON(Versions, protocol, lockstep, libtorch, compiler)
+LOCKSTEP_DECLARED_JSON(Versions, protocol, lockstep, libtorch, compiler)
 }
 
 namespace lockstep::protocol {
 
-LOCKSTEP_JSON(Step, line, names)
+LOCKSTEP_DECLARED_JSON(Step, line, names)
 LOCKSTEP_JSON(CompiledObject, ranks, name, entry, steps, source, frame)
 LOCKSTEP_JSON(Diagnostic, severity, line, column, file, message)
 LOCKSTEP_JSON(Name, name, kind, type, cell, ranks)

@@ -86,6 +86,8 @@ struct Step {
   int line = 0;  // first line, from 1
   std::vector<std::string> names;
 };
+void to_json(nlohmann::json& json, const Step& step);
+void from_json(const nlohmann::json& json, Step& step);
 
 /// A loadable object. Frame `frame` of the response holds its bytes.
 struct CompiledObject {

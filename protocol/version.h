@@ -1,5 +1,6 @@
 // Shell, compiler and worker compare these versions at the door (rule 12).
 #pragma once
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace lockstep {
@@ -18,5 +19,7 @@ struct Versions {
   std::string compiler;  // "clang 19.1.7"; empty for all but the compiler
   bool operator==(const Versions&) const = default;
 };
+void to_json(nlohmann::json& json, const Versions& versions);
+void from_json(const nlohmann::json& json, Versions& versions);
 
 }  // namespace lockstep

@@ -2,10 +2,6 @@
 
 #include "protocol/variant_json.h"
 
-namespace lockstep {
-LOCKSTEP_JSON(Versions, protocol, lockstep, libtorch, compiler)
-}
-
 namespace lockstep::protocol {
 
 LOCKSTEP_MESSAGE("unreadable", Unreadable, problem)
@@ -46,7 +42,6 @@ static void from_json(const nlohmann::json& json, Function& function) { function
 static void to_json(nlohmann::json& json, const Question& question) { json = encode_variant(question); }
 static void from_json(const nlohmann::json& json, Question& question) { question = decode_part<Question>(json); }
 
-LOCKSTEP_JSON(Step, line, names)
 LOCKSTEP_JSON(LeftOut, line, why)
 LOCKSTEP_JSON(CellError, type, message, where, where_cell, where_line, root_cause, stack, traceback)
 

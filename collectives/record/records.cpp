@@ -14,7 +14,7 @@ namespace lockstep::dist {
 using nlohmann::json;
 
 namespace {
-constexpr uint32_t kMagic = 0x3152534C;  // "LSR1": the 1 is the format's version
+constexpr uint32_t kRecordMagic = 0x3152534C;  // "LSR1": the 1 is the format's version
 
 /// Returns 0, or the errno.
 int write_at(int fd, std::string_view bytes, uint64_t at) {
@@ -39,7 +39,7 @@ uint64_t padded(uint64_t size) { return (size + 7) / 8 * 8; }
 
 int RecordWriter::append(RecordKind kind, const json& text, const std::vector<std::string_view>& payload, bool sums) {
   const std::string words = text.dump(-1, ' ', false, json::error_handler_t::replace);
-  RecordHeader header{.magic = kMagic, .kind = kind, .segment = segment_, .text_bytes = words.size()};
+  RecordHeader header{.magic = kRecordMagic, .kind = kind, .segment = segment_, .text_bytes = words.size()};
   uint64_t at = at_ + sizeof header;
   if (const int error = write_at(fd_, words, at)) return error;
   at += words.size();
@@ -72,7 +72,7 @@ std::optional<Record> RecordReader::next() {
   if (bytes.size() < sizeof header) return std::nullopt;
   std::memcpy(&header, bytes.data(), sizeof header);
   const uint64_t left = size_ - at_ - sizeof header;
-  if (header.magic != kMagic || header.text_bytes > left || header.payload_bytes > left - header.text_bytes)
+  if (header.magic != kRecordMagic || header.text_bytes > left || header.payload_bytes > left - header.text_bytes)
     return std::nullopt;
   const std::string text = read_at(fd_, header.text_bytes, static_cast<off_t>(at_ + sizeof header));
   if (text.size() < header.text_bytes || sum_of(header, text) != header.sum) return std::nullopt;

@@ -19,11 +19,11 @@ constexpr int kCollapse = MADV_COLLAPSE;
 #else
 constexpr int kCollapse = 25;  // glibc names it since 2.37
 #endif
-constexpr uintptr_t kPage = 4096, kHugePage = uintptr_t{2} << 20;
+constexpr uintptr_t kSmallPage = 4096, kHugePage = uintptr_t{2} << 20;
 
 /// Most of the memory from `begin` on is in use, so that joining its pages adds little.
 bool is_in_use(uintptr_t begin) {
-  std::array<unsigned char, kHugePage / kPage> resident = {};
+  std::array<unsigned char, kHugePage / kSmallPage> resident = {};
   if (::mincore(reinterpret_cast<void*>(begin), kHugePage, resident.data()) != 0) return false;
   return std::count_if(resident.begin(), resident.end(), [](unsigned char page) { return (page & 1) != 0; }) >
          static_cast<ptrdiff_t>(resident.size()) * 3 / 4;

@@ -16,7 +16,7 @@ namespace {
 using Kind = PickledValue::Kind;
 
 // Values that contain one another, or themselves, go no deeper.
-constexpr int kDeepestValue = 200;
+constexpr int kDeepestPickle = 200;
 
 // So many bytes are counted for a value beside its text, for an element of a list or an entry of a dictionary, for a
 // value that has a number in the pickle, for an opcode, and for a part of a text.
@@ -314,7 +314,7 @@ const std::vector<Pickled>& set_items(const Pickled& set) {
 }
 
 std::string text_at(const Pickled& value, int depth, ReadingLimit& limit) {
-  if (depth > kDeepestValue) throw std::runtime_error("values contain one another too deeply");
+  if (depth > kDeepestPickle) throw std::runtime_error("values contain one another too deeply");
   limit.take(kPartCost + 2 * value->text.size());
   std::vector<std::string> parts;
   if (is_set(value)) {

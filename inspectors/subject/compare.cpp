@@ -90,8 +90,8 @@ void compare_integers(const uint8_t* mine, const uint8_t* other, int64_t bytes, 
 
 }  // namespace
 
-void compare(c10::ScalarType dtype, const uint8_t* mine, const uint8_t* other, int64_t bytes, int64_t first_element,
-             const Tolerance& tolerance, Difference& found) {
+void compare_elements(c10::ScalarType dtype, const uint8_t* mine, const uint8_t* other, int64_t bytes,
+                      int64_t first_element, const Tolerance& tolerance, Difference& found) {
   if (std::memcmp(mine, other, static_cast<size_t>(bytes)) == 0) return;
   const auto with = [&](auto function) { function(mine, other, bytes, first_element, tolerance, found); };
   switch (dtype) {

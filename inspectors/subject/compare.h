@@ -27,8 +27,8 @@ struct Difference {
 
 /// Adds the difference between `mine` and `other` to `difference`. Both have `bytes` bytes, and begin with the element
 /// `first_element` of the tensor. Complex numbers differ if one of their parts does.
-void compare(c10::ScalarType dtype, const uint8_t* mine, const uint8_t* other, int64_t bytes, int64_t first_element,
-             const Tolerance& tolerance, Difference& difference);
+void compare_elements(c10::ScalarType dtype, const uint8_t* mine, const uint8_t* other, int64_t bytes,
+                      int64_t first_element, const Tolerance& tolerance, Difference& difference);
 
 LOCKSTEP_JSON(Difference, count, zero_signs, nan_payloads, first, first_bits, max_abs, max_ulp, squares)
 

@@ -100,8 +100,8 @@ Difference compare_chunks(Exchange& exchange, const at::Tensor& tensor, const It
   if (source) return difference;
   for (const int64_t chunk : choice.chunks) {
     const uint8_t* mine = reader.read(chunk * kChunkBytes, size_of(chunk), buffer.data());
-    compare(tensor.scalar_type(), mine, data + offset, size_of(chunk), chunk * kChunkBytes / reader.element_size(),
-            tolerance, difference);
+    compare_elements(tensor.scalar_type(), mine, data + offset, size_of(chunk),
+                     chunk * kChunkBytes / reader.element_size(), tolerance, difference);
     offset += size_of(chunk);
   }
   return difference;

@@ -169,8 +169,8 @@ bool all_agree(const std::vector<VerifyFacts>& facts, Field VerifyFacts::* field
 }
 
 /// Returns the findings about differences. Collective; exchanges nothing if the facts are equal.
-std::vector<Finding> compare(Inspection& inspection, const Subject& subject, const VerifyOptions& options,
-                             const Look& mine, const std::vector<VerifyFacts>& facts) {
+std::vector<Finding> compare_replicas(Inspection& inspection, const Subject& subject, const VerifyOptions& options,
+                                      const Look& mine, const std::vector<VerifyFacts>& facts) {
   const About& about = inspection.about();
   Exchange& exchange = inspection.exchange();
   const bool by_hash = options.method() == Method::kFingerprint;
@@ -239,7 +239,7 @@ Report verify_in(Inspection& inspection, const Subject& subject, const VerifyOpt
       inspection.leave_out(left_out);
     }
     if (inspection.takes_part()) {
-      std::vector<Finding> findings = compare(inspection, subject, options, mine, *facts);
+      std::vector<Finding> findings = compare_replicas(inspection, subject, options, mine, *facts);
       report.seconds = inspection.seconds();
       complete_findings(inspection.about(), subject, options, report, findings);
       if (subject.type == "gradients" &&

@@ -26,7 +26,7 @@ Sites& sites() {
   return *all;
 }
 
-bool is_users(const Sites& all, const std::string& file) {
+bool is_of_users(const Sites& all, const std::string& file) {
   return !file.starts_with('<') &&
          std::ranges::none_of(all.skipped, [&](const std::string& folder) { return file.starts_with(folder); });
 }
@@ -39,7 +39,7 @@ inspect::CallSite capture() {
   inspect::CallSite site;
   for (const uint64_t index : symbolized.tracebacks.at(0)) {
     const auto& frame = symbolized.all_frames.at(index);
-    if (!is_users(all, frame.filename)) continue;
+    if (!is_of_users(all, frame.filename)) continue;
     const bool inside = frame.filename.starts_with(all.folder);
     std::string text =
         fmt::format("{}, line {}", inside ? frame.filename.substr(all.folder.size()) : frame.filename, frame.lineno);
@@ -63,7 +63,7 @@ std::string describe(const inspect::CallSite& site) {
 bool is_users(const std::string& file) {
   Sites& all = sites();
   const std::lock_guard lock(all.mutex);
-  return is_users(all, file);
+  return is_of_users(all, file);
 }
 
 void use_python_call_sites(std::vector<std::string> skipped, std::string folder) {

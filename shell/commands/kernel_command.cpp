@@ -17,7 +17,7 @@
 namespace lockstep::shell {
 namespace {
 
-struct Choice {
+struct KernelChoice {
   std::function<int()> run;
   // install
   bool user = false;
@@ -48,7 +48,7 @@ std::vector<std::string> words_of(const CLI::App& app) {
   return words;
 }
 
-int install(Choice& choice, const CLI::App& app) {
+int install(KernelChoice& choice, const CLI::App& app) {
   if (choice.user && !choice.prefix.empty())
     throw UsageError("--user and --prefix name different places: give one of them");
   jupyter::KernelSpec& spec = choice.spec;
@@ -74,7 +74,7 @@ int install(Choice& choice, const CLI::App& app) {
 }
 
 std::function<int()> set_up_kernel(CLI::App& app) {
-  auto choice = std::make_shared<Choice>();
+  auto choice = std::make_shared<KernelChoice>();
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Print the options of install and run");
   CLI::App& install_command = *app.add_subcommand("install", "Tells Jupyter where the kernel is");

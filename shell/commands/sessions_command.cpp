@@ -213,7 +213,7 @@ std::vector<std::vector<std::string>> rows_of(const JournalInfo& journal, const 
   return rows;
 }
 
-struct Choice {
+struct SessionsChoice {
   std::string id;
   std::vector<std::string> ids;  // of clean
   std::string export_to;
@@ -221,7 +221,7 @@ struct Choice {
   std::function<int()> run;
 };
 
-int show(const Choice& choice) {
+int show(const SessionsChoice& choice) {
   const FoundSession session = find_session(choice.id);
   const bool wants_journal = choice.json || !choice.export_to.empty();
   if (wants_journal && !session.journal)
@@ -247,7 +247,7 @@ int show(const Choice& choice) {
 }
 
 /// Removes the journals of these sessions, or of all that have ended.
-int clean_journals(const Choice& choice) {
+int clean_journals(const SessionsChoice& choice) {
   std::vector<JournalInfo> journals;
   if (choice.ids.empty())
     for (JournalInfo& journal : read_journals())
@@ -284,7 +284,7 @@ int clean() {
 }
 
 std::function<int()> set_up_sessions(CLI::App& app) {
-  auto choice = std::make_shared<Choice>();
+  auto choice = std::make_shared<SessionsChoice>();
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Print the options of all of them");
   CLI::App& list_command = *app.add_subcommand("list", "Sessions that run, and what dead ones left");

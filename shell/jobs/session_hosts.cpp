@@ -12,7 +12,7 @@
 namespace lockstep::shell {
 namespace {
 
-constexpr std::chrono::seconds kStartLimit{30};
+constexpr std::chrono::seconds kHostsStartLimit{30};
 
 using State = RemoteHost::State;
 
@@ -73,7 +73,7 @@ RankPlaces places_on_hosts(EventLoop& loop, const SessionOptions& options, const
         return interrupted ||
                std::ranges::none_of(hosts, [](const auto& each) { return each->machine().state() == State::starting; });
       },
-      EventLoop::Clock::now() + kStartLimit);
+      EventLoop::Clock::now() + kHostsStartLimit);
   if (interrupted) throw StartError("the session could not start: interrupted");
   std::string absent;
   for (const auto& each : hosts)

@@ -7,7 +7,7 @@
 namespace lockstep::shell {
 namespace {
 
-constexpr int kTab = 8;  // columns, at most
+constexpr int kTabStop = 8;  // columns, at most
 constexpr size_t kBytesPerColumn = 64;  // more than a character with its colours takes
 
 /// Returns the end of a line that may be megabytes long: what can be seen of it, and it is drawn again with each piece
@@ -30,7 +30,7 @@ std::string_view tail(std::string_view text, int columns) {
   for (size_t at = 0; at < text.size();) {
     const std::string_view rest = text.substr(at);
     const size_t escape = escape_length(rest), bytes = escape > 0 ? escape : first_character(rest).bytes;
-    pieces.push_back({at, escape > 0 ? 0 : rest[0] == '\t' ? kTab : text_width(rest.substr(0, bytes))});
+    pieces.push_back({at, escape > 0 ? 0 : rest[0] == '\t' ? kTabStop : text_width(rest.substr(0, bytes))});
     at += bytes;
   }
   size_t begin = text.size();

@@ -19,13 +19,13 @@
 namespace lockstep::worker {
 namespace {
 
-struct Walk {
+struct FrameWalk {
   Stack* stack;
   int skip;
 };
 
-_Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
-  auto& walk = *static_cast<Walk*>(argument);
+_Unwind_Reason_Code visit_frame(_Unwind_Context* context, void* argument) {
+  auto& walk = *static_cast<FrameWalk*>(argument);
   int before = 0;
   const uintptr_t ip = _Unwind_GetIPInfo(context, &before);
   if (ip == 0) return _URC_END_OF_STACK;
@@ -82,8 +82,8 @@ void take_own_stack(int, siginfo_t*, void* ucontext) {
 
 void capture_stack(Stack& stack, int skip) {
   stack.size = 0;
-  Walk walk{&stack, skip + 1};
-  _Unwind_Backtrace(visit, &walk);
+  FrameWalk walk{&stack, skip + 1};
+  _Unwind_Backtrace(visit_frame, &walk);
 }
 
 void capture_interrupted_stack(Stack& stack, void* ucontext) {
