@@ -107,8 +107,8 @@ endfunction()
 # lockstep_batches(): compiles the sources of every target in batches. Most of what a source costs is the work on the
 # templates of its headers, which a batch pays for once: 25 sources of inspectors/ in one batch take 0.6 of the processor
 # time that they take in four. A batch has whole folders, in the order of their paths, as long as they are LOCKSTEP_BATCH
-# sources at most, and has the name of the first; a larger folder has batches of its own. The top of the tree calls it when
-# all targets have their sources.
+# sources at most, and has the name of the first; a larger folder has batches of its own. A source that two targets of a
+# directory share is in a batch of the same name in both. The top of the tree calls it when all targets have their sources.
 set(LOCKSTEP_BATCH 24 CACHE STRING "Sources of a batch; with fewer, an edit of one source is compiled sooner")
 mark_as_advanced(LOCKSTEP_BATCH)
 function(lockstep_batches)

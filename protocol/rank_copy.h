@@ -15,7 +15,7 @@ namespace lockstep::protocol {
 
 /// A rank that is to be started, or the process of the store. Who sends the order keeps its descriptors.
 struct CopyOrder {
-  std::map<std::string, std::string> environment;  // added to that of the process; names the rank
+  std::map<std::string, std::string> environment;  // added to that of the process; names the rank, if it is one
   int output = -1;  // becomes descriptors 1 and 2
   int lifeline = -1;  // LOCKSTEP_LIFELINE_FD
   OutputChannels channels;  // of a rank: LOCKSTEP_OUTPUT_FDS

@@ -1,4 +1,4 @@
-// `lockstep-worker --store` is the process that holds the session's TCPStore, so that no rank's death takes it along,
+// `lockstep-worker --store`, or a copy of `--ranks` (worker/rank_copies.h), is the process that holds the session's TCPStore, so that no rank's death takes it along,
 // and that keeps the session's process groups: when the session ends in whatever way, it kills what is left of them.
 //
 // Without LOCKSTEP_LISTEN_FD it prints {"port":N} as one line on its standard output once it takes connections on

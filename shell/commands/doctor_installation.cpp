@@ -55,7 +55,7 @@ std::optional<json> ask_version(const std::string& program, std::vector<Check>& 
       check.found = path;
       check.data = versions;
       checks.push_back(check);
-      return std::make_optional(versions);
+      return std::make_optional(versions);  // json converts itself to an optional, too
     }
     check.found = path + " does not run: " + (output.text.empty() ? "it says nothing" : first_lines(output.text, 4));
     check.fix = repair();

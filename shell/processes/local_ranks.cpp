@@ -116,7 +116,7 @@ void LocalRanks::add_process(int rank) {
   process.output = std::make_unique<LastOutput>();
 }
 
-/// Orders all ranks. The store comes first: a rank that has started has one.
+/// Orders all ranks, once the store has started, so that no rank runs without a store.
 void LocalRanks::order_copies() {
   for (const auto& [rank, process] : processes_)
     if (starter_->works()) order_copy(rank, 0);

@@ -65,7 +65,8 @@ void RankStarter::take_answer() {
   std::unique_ptr<Child> process;
   try {
     process = std::make_unique<Child>(copied.pid);
-  } catch (const StartError&) {  // this process has no descriptors left, and says so when it starts it itself
+  } catch (
+      const StartError&) {  // this process has no descriptors left, and says so when it starts the copy's program itself
     return give_up(ProcessEnd{});
   }
   listener_.started(copied.rank, std::move(process));
@@ -83,7 +84,7 @@ void RankStarter::end() {
   orders_.clear();
   process_->finish();
   loop_.forget(channel_.get());
-  // Copies that were not yet leaders of a group of their own have been ended with it.
+  // Copies that were not yet leaders of a group of their own have been ended with it. Nobody else reaps them.
   uninterrupted([this] {
     pid_t copy = 0;
     do copy = ::waitpid(-process_->pid(), nullptr, 0);

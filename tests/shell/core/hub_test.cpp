@@ -76,7 +76,7 @@ TEST_F(HubTest, IgnoresWhatIsNoRank) {
 }
 
 TEST_F(HubTest, RefusesASecondConnectionOfARank) {
-  ::setenv("FAKE_WORKER", "no copies", 1);  // whose environment would not show the identity
+  ::setenv("FAKE_WORKER", "no copies", 1);  // a copy's environment does not show the identity
   start(1);
   const std::string identity = identity_of(0);
   ASSERT_FALSE(identity.empty());

@@ -45,8 +45,8 @@ struct Recorder : EventSink {
   }
 };
 
-/// Pids of this process's children, in the order in which they were started: compiler, the process that the others are
-/// copies of, store, ranks.
+/// Pids of this process's children, in the order in which they were started: compiler, the process that the store and ranks
+/// are copies of, store, ranks.
 inline std::vector<pid_t> children() {
   std::ifstream file("/proc/self/task/" + std::to_string(::getpid()) + "/children");
   std::vector<pid_t> result;
@@ -71,7 +71,7 @@ inline bool is_copy(pid_t pid) {
          std::string::npos;
 }
 
-/// Whether the store is a copy: an other one shows in its environment which descriptor it listens on.
+/// Whether the store is a copy: another one shows in its environment which descriptor it listens on.
 inline bool store_is_copy(pid_t pid) {
   return protocol::read_file("/proc/" + std::to_string(pid) + "/environ")->find("LOCKSTEP_LISTEN_FD=") ==
          std::string::npos;

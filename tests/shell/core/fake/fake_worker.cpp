@@ -1,5 +1,5 @@
 // lockstep-worker for tests of the shell: one rank that runs the commands of fake_cell.h; with --store a process that
-// waits for its lifeline's end; with --ranks one that ranks are copies of. FAKE_WORKER: of rank 1, at the start: die,
+// waits for its lifeline's end; with --ranks one that both are copies of. FAKE_WORKER: of rank 1, at the start: die,
 // stop (it is stopped), refuse (says not ready), old (is of another version); of the process that ranks are copies of:
 // no copies, killed. With FAKE_GPUS rank R says that it has the GPU cuda:R, at the address 0000:3R:00.0.
 #include <signal.h>
