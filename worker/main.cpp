@@ -88,7 +88,7 @@ void print_versions() {
   std::printf("%s\n", versions.dump().c_str());
 }
 
-/// The destructors of libraries' globals are left out.
+/// Ends the process without the destructors of libraries' globals.
 [[noreturn]] void end_with(int code) {
   std::fflush(nullptr);
   ::syscall(SYS_exit_group, code);

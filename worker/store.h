@@ -1,5 +1,6 @@
-// `lockstep-worker --store`, or a copy of `--ranks` (worker/rank_copies.h), is the process that holds the session's TCPStore, so that no rank's death takes it along,
-// and that keeps the session's process groups: when the session ends in whatever way, it kills what is left of them.
+// `lockstep-worker --store`, or a copy of `lockstep-worker --ranks` (worker/rank_copies.h), is the process that holds the
+// session's TCPStore, so that no rank's death takes it along, and that keeps the session's process groups: when the session
+// ends in whatever way, it kills what is left of them.
 //
 // Without LOCKSTEP_LISTEN_FD it prints {"port":N} as one line on its standard output once it takes connections on
 // 127.0.0.1:N; nothing else.

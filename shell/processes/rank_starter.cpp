@@ -65,9 +65,8 @@ void RankStarter::take_answer() {
   std::unique_ptr<Child> process;
   try {
     process = std::make_unique<Child>(copied.pid);
-  } catch (
-      const StartError&) {  // this process has no descriptors left, and says so when it starts the copy's program itself
-    return give_up(ProcessEnd{});
+  } catch (const StartError&) {
+    return give_up(ProcessEnd{});  // this process has no descriptors left: starting one by one says so
   }
   listener_.started(copied.rank, std::move(process));
   send_orders();
@@ -85,12 +84,8 @@ void RankStarter::end() {
   process_->finish();
   loop_.forget(channel_.get());
   // Copies that were not yet leaders of a group of their own have been ended with it. Nobody else reaps them.
-  uninterrupted([this] {
-    pid_t copy = 0;
-    do copy = ::waitpid(-process_->pid(), nullptr, 0);
-    while (copy > 0);
-    return copy;
-  });
+  while (uninterrupted([this] { return ::waitpid(-process_->pid(), nullptr, 0); }) > 0) {
+  }
   protocol::Copied copied;
   while (is_ready(channel_.get(), POLLIN, kEndPatience) && protocol::receive(channel_.get(), copied) == Reading::bytes)
     try {

@@ -16,8 +16,9 @@ namespace lockstep::shell {
 class RankStarter {
  public:
   struct Listener {
-    std::function<void(int rank, std::unique_ptr<Child> process)> started;  // or Copied::kStore
-    /// It starts no more: its process has ended (`end`), or gave no answer and was killed (no `end`). What was ordered and
+    /// `rank` is Copied::kStore for the store.
+    std::function<void(int rank, std::unique_ptr<Child> process)> started;
+    /// It starts no more copies: its process has ended (`end`), or gave no answer and was killed (no `end`). What was ordered and
     /// not reported by started() does not come.
     std::function<void(const std::optional<ProcessEnd>& end)> failed;
   };
