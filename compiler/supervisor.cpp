@@ -34,6 +34,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kSpares = 2;
 constexpr std::chrono::seconds kQuestionLimit{5};  // of completion and inspection
+constexpr std::chrono::milliseconds kIdle{500};  // after which nobody seems to wait for a cell
+constexpr int kPractices = 3;  // that cells may interrupt before the next
 
 /// A state process and the link to it. Ends with its owner.
 class State {
@@ -87,7 +89,8 @@ class State {
 
 class Supervisor {
  public:
-  explicit Supervisor(const Options& options) : options_(options), channel_(options.channel_fd) {}
+  explicit Supervisor(const Options& options)
+      : options_(options), channel_(options.channel_fd), practices_left_(options.practises ? kPractices : 0) {}
 
   int run() {
     if (!start()) return 1;
@@ -162,7 +165,7 @@ class Supervisor {
   void reply(const CompilerResponse& response) { send_message(channel_, {encode(response), {}}); }
 
   /// Waits for the session. Meanwhile replaces states that are killed while they wait (for lack of memory, by a
-  /// person), so that no cell fails for that reason.
+  /// person), so that no cell fails for that reason; and while nobody waits for a cell, a copy practises.
   std::optional<PipeMessage> next_request() {
     for (;;) {
       replace_lost();
@@ -173,11 +176,42 @@ class Supervisor {
       }
       std::vector<pollfd> fds = {{channel_, POLLIN, 0}};
       for (const State* state : newest_and_spares()) fds.push_back({state->fd(), POLLIN, 0});
-      wait_for(fds);
+      if (practising_) fds.push_back({practising_->fd(), POLLIN, 0});
+      const bool may_practise = practices_left_ > 0 && !practising_ && !candidate_;
+      if (!wait_for(fds, may_practise ? std::optional(Clock::now() + kIdle) : std::nullopt)) {
+        start_practice();
+        continue;
+      }
       const bool lost = std::any_of(fds.begin() + 1, fds.end(), [](const pollfd& fd) { return fd.revents != 0; });
       if (!lost && fds.front().revents != 0) return receive_message(channel_);
+      if (practising_ && fds.back().revents != 0) end_practice();
     }
   }
+
+  void start_practice() {
+    --practices_left_;
+    try {
+      practising_.emplace(newest().copy());
+      practising_->send({{"do", "practise"}});
+    } catch (const ChannelError&) {
+      practising_.reset();  // it was killed
+    }
+  }
+
+  /// The copy that has practised becomes the current state.
+  void end_practice() {
+    practices_left_ = 0;
+    State practised = std::move(*practising_);
+    practising_.reset();
+    const auto answer = practised.receive();
+    if (!answer || !answer->header.at("practised").get<bool>())
+      return;  // with this session's cells it does not compile
+    current_ = std::move(practised);
+    spares_.clear();  // of the state before
+  }
+
+  /// Before a change of the current state, which the copy that practises does not see.
+  void stop_practice() { practising_.reset(); }
 
   State& newest() { return candidate_ ? *candidate_ : *current_; }
 
@@ -218,6 +252,7 @@ class Supervisor {
 
   void handle(const CompilerRequest& request, const json& header) {
     if (const auto* compile = std::get_if<Compile>(&request)) {
+      stop_practice();
       drop_candidate();  // it was not settled
       this->compile(*compile, header);
     } else if (const auto* settle = std::get_if<Settle>(&request)) {
@@ -230,6 +265,7 @@ class Supervisor {
       }
       reply(Settled{});
     } else if (std::holds_alternative<Forget>(request)) {
+      stop_practice();
       drop_candidate();
       ask_all("forget", header);
       reply(Settled{});
@@ -382,6 +418,8 @@ class Supervisor {
   const Options& options_;
   int channel_;
   std::optional<State> current_, candidate_;
+  std::optional<State> practising_;  // a copy of the current state
+  int practices_left_ = 0;
   std::deque<State> spares_;
   std::deque<PipeMessage> waiting_;
   bool session_gone_ = false;

@@ -3,6 +3,7 @@
 #include <clang/Basic/Version.h>
 
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 
@@ -90,6 +91,8 @@ Options read_options(int argc, char** argv) {
     if (!libtorch.problem.empty()) options.libtorch_problem = libtorch.sentence();
     options.include_root = find_include_root();
   }
+  const char* practice = std::getenv("LOCKSTEP_PRACTICE");
+  options.practises = !options.for_python_job && (!practice || std::string_view(practice) != "off");
   options.resource_dir = find_resource_dir();
   options.home_dir = protocol::shared_home();
   if (options.cache_dir.empty()) options.cache_dir = find_cache();

@@ -13,6 +13,7 @@
 #include "compiler/parser/openmp.h"
 #include "compiler/parser/poll_insertion.h"
 #include "compiler/parser/questions.h"
+#include "compiler/state/practice.h"
 #include "compiler/tokens/file_pragmas.h"
 #include "protocol/error.h"
 
@@ -179,6 +180,20 @@ std::string CellCompiler::make_library_names() { return list_library_names(*impl
 void CellCompiler::add_library_names(const std::string& path) { impl_->library = LibraryNames::read(path); }
 
 void CellCompiler::warm_up() { impl_->code->warm_up(); }
+
+bool CellCompiler::practise() {
+  auto& impl = *impl_;
+  impl.diagnostics.start_cell();
+  impl.instance->getDiagnostics().Reset(/*soft=*/true);
+  impl.view_rank = 0;
+  impl.names->show_view(0);
+  impl.resident->start_cell({}, /*inline_bodies=*/false);
+  const ReadCell read = impl.parser->read(impl.parser->lex(kPractice, impl.options.cells_dir() + "/practice.cpp"), 0, 0,
+                                          "__practice", {});
+  if (impl.diagnostics.failed()) return false;
+  impl.code->generate(read, {}, "practice", "__practice", "lockstep_practice", {});
+  return !impl.diagnostics.failed();
+}
 
 protocol::CompiledObject CellCompiler::Impl::compile_for(const protocol::Compile& request, const Attempt& attempt,
                                                          const RankSet& ranks, size_t version, Tokens tokens,

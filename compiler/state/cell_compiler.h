@@ -51,6 +51,11 @@ class CellCompiler {
 
   /// Does what would otherwise delay the first cell: initialises code generation, and passes the header to it.
   void warm_up();
+  /// Compiles the text of compiler/state/practice.h and drops the code. Clang reads the specializations of a template when
+  /// one is needed first, all that the precompiled header has: a first cell with a module takes ten times as long as the
+  /// next. Returns false if it does not compile, because of what cells have declared: the process can't be used for
+  /// anything else afterwards.
+  bool practise();
 
   CellResult compile(const protocol::Compile& request, const Attempt& attempt);
   void settle(const protocol::Settle& request);

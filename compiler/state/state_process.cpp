@@ -26,6 +26,11 @@ namespace {
 
 json answer(CellCompiler& compiler, const json& message, std::vector<std::string>& frames) {
   const auto what = message.at("do").get<std::string>();
+  if (what == "practise") {
+    const bool practised = compiler.practise();
+    if (practised) join_pages();
+    return {{"practised", practised}};
+  }
   if (what == "compile") {
     const auto request = std::get<protocol::Compile>(protocol::decode_request(message.at("request")));
     CellResult result = compiler.compile(request, message.at("attempt").get<Attempt>());

@@ -12,6 +12,7 @@ namespace lockstep::compiler {
 
 /// The messages between the supervisor and a state process, beside those of the session:
 ///   {"do":"copy"}                        → a descriptor and a pid: a copy of the process
+///   {"do":"practise"}                    → {"practised":true}, or false: the process can't be used for anything else
 ///   {"do":"compile","compile":…,"attempt":…} → {"compiled":…,"again":…} and frames
 ///   {"do":"settle"|"forget"|"names"|…,"request":…} → the answer's header
 /// The first message of the first state process is {"ready":{"prelude":…}} or {"failed":"…"}, with

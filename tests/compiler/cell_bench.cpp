@@ -1,11 +1,14 @@
-// Times of the compiler, from a request to its answer: JSON on stdout.
+// Times of the compiler, from a request to its answer: JSON on stdout. With an argument it waits so many seconds before the
+// first cell, in which the compiler may practise.
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
+#include <thread>
 
 #include "tests/compiler/cell_session.h"
 
-int main() {
+int main(int argc, char** argv) {
   using namespace lockstep;
   using Clock = std::chrono::steady_clock;
   compiler_test::SessionSettings settings;
@@ -17,6 +20,7 @@ int main() {
     return std::chrono::duration<double, std::milli>(Clock::now() - since).count();
   };
   nlohmann::json report = {{"start_ms", milliseconds(begin)}};
+  if (argc > 1) std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(argv[1])));
   const std::vector<std::pair<const char*, std::string>> cells = {
       {"print tensor", "auto t = torch::ones({2, 3}); std::cout << t << std::endl;"},
       {"module and optimizer",

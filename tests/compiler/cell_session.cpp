@@ -117,6 +117,14 @@ CellSession::~CellSession() {
   fs::remove_all(directory_, error);
 }
 
+std::vector<pid_t> CellSession::states() const {
+  const std::string process = std::to_string(compiler_->pid());
+  std::ifstream file("/proc/" + process + "/task/" + process + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child = 0; file >> child;) children.push_back(child);
+  return children;
+}
+
 nlohmann::json CellSession::tell_host(int rank, const nlohmann::json& request) {
   auto& host = *hosts_.at(static_cast<size_t>(rank));
   host.send(request);

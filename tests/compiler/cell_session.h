@@ -74,6 +74,8 @@ class CellSession {
   const std::string& failure() const { return failure_; }  // of the start; empty when it is ready
   const std::string& directory() const { return directory_; }
   Program& compiler() { return *compiler_; }
+  /// Returns the state processes of the compiler: the newest state, copies of it that wait, and one that practises.
+  std::vector<pid_t> states() const;
   int64_t cells() const { return cell_; }
 
  private:
