@@ -107,7 +107,11 @@ struct CompareRecorder::State {
   }
 
   uint32_t current() const { return micro_batch < 0 ? 0 : static_cast<uint32_t>(micro_batch); }
-  uint32_t next_call(PieceKind kind, const std::string& name) { return calls[{kind, name, current()}]++; }
+  uint32_t next_call(PieceKind kind, const std::string& name) { return next_call(kind, name, current()); }
+  uint32_t next_call(PieceKind kind, const std::string& name, uint32_t batch) {
+    const std::lock_guard lock(mutex);
+    return calls[{kind, name, batch}]++;
+  }
   void set_noise(bool on) {
     if (noise) noise->set_on(on);
   }
@@ -206,7 +210,10 @@ torch::Tensor CompareRecorder::output(const std::string& name, const torch::Tens
         [state = std::weak_ptr<State>(state_), step = state_->step, name, batch, call](const torch::Tensor& gradient) {
           const auto alive = state.lock();
           if (!alive || alive->is_over || alive->step != step || !gradient.defined()) return;
-          alive->add(PieceKind::backward, name, gradient, batch, call);
+          // Several losses may be traced back through one output. Each gradient has a name of its own.
+          const uint32_t earlier = alive->next_call(PieceKind::backward, fmt::format("{}, call {}", name, call), batch);
+          alive->add(PieceKind::backward, earlier == 0 ? name : fmt::format("{} (backward {})", name, earlier + 1),
+                     gradient, batch, call);
         });
   return value;
 }

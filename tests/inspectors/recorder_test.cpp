@@ -297,6 +297,38 @@ TEST(CompareRecorder, TwoModelsWithTheSameNames) {
   EXPECT_TRUE(std::ranges::any_of(rank.names, [](const auto& each) { return each.name == "model2.fc1.weight"; }));
 }
 
+TEST(CompareRecorder, TwoLossesOfOneOutput) {
+  const CompareFolder folder;
+  const auto train_part = [](CompareRecorder& recorder, int64_t part, int64_t parts, double second = 1) {
+    const auto net = seeded(5, [] { return std::make_shared<NetImpl>(); });
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    recorder.model(net);
+    while (!recorder.is_over()) {
+      optimizer.zero_grad();
+      const torch::Tensor x = seeded(6, [] { return torch::randn({kBatch, 8}); });
+      for (int64_t m = 0; m < parts; ++m) {
+        const torch::Tensor own = x.chunk(parts)[static_cast<size_t>(part + m)];
+        recorder.samples({own});
+        const torch::Tensor out = recorder.output("out", net->forward(own));
+        const double share = static_cast<double>(parts);
+        recorder.loss(out.square().mean() / share).backward({}, /*retain_graph=*/true);
+        recorder.loss(out.exp().mean() / share).backward(torch::full({}, second));
+      }
+      recorder.step(optimizer);
+    }
+  };
+  record_reference(folder.path, [&](CompareRecorder& recorder) { train_part(recorder, 0, 1); });
+  compare::RunFolders folders = compare::reference_in(folder.path);
+  record_candidate(folder.path, [&](CompareRecorder& recorder) { train_part(recorder, 0, 2); });
+  folders.candidate = compare::candidate_in(folder.path);
+  const compare::Comparison same = compare::judge_folders(folders, {});
+  EXPECT_TRUE(same.is_same) << same.findings.front().message;
+  record_candidate(folder.path, [&](CompareRecorder& recorder) { train_part(recorder, 0, 2, 2); });
+  const compare::Comparison other = compare::judge_folders(folders, {});
+  ASSERT_FALSE(other.is_same);
+  EXPECT_THAT(other.findings.front().message, HasSubstr("the gradient of the output of out (backward 2)"));
+}
+
 // What the optimizer does not read is not compared, and the file says so.
 TEST(CompareRecorder, ParametersOfNoOptimizerAndOfNoModel) {
   const CompareFolder folder;

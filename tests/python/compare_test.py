@@ -176,6 +176,14 @@ class Compare(unittest.TestCase):
                                      self.small("two models", ranks=2), "--steps", "2", "--runs", "1")
         self.assertEqual((code, events[0]["same"], events[0]["steps"]), (0, True, 2), said + str(events))
 
+    def test_two_losses_of_one_output(self):
+        kept = os.path.join(self.folder.name, "two")
+        code, events, said = compare("--reference", self.small("two losses"), "--candidate",
+                                     self.small("two losses", ranks=2), "--steps", "1", "--runs", "1", "--keep", kept)
+        self.assertEqual((code, events[0]["same"]), (0, True), said + str(events))
+        code, events, said = compare(kept, "--candidate", self.small("plain"), "--steps", "1")
+        self.assertIn("the gradient of the output of linear (backward 2)", events[0]["not_recorded"], said)
+
     def test_complex_values_are_noted_and_not_compared(self):
         code, events, said = self.small_compared("complex", reference=("complex",), ranks=2)
         self.assertEqual((code, events[0]["same"]), (0, True), said)

@@ -106,8 +106,8 @@ class Recorder:
         """The micro-batch of what is computed now. Other models may be called before the first one."""
         return max(self._micro_batch, 0)
 
-    def _next_call(self, kind: int, name: str) -> int:
-        key = (kind, name, self._current())
+    def _next_call(self, kind: int, name: str, micro_batch: int | None = None) -> int:
+        key = (kind, name, self._current() if micro_batch is None else micro_batch)
         self._calls[key] = self._calls.get(key, -1) + 1
         return self._calls[key]
 
@@ -189,7 +189,9 @@ class Recorder:
 
     def _record_gradient_of_output(self, name: str, micro_batch: int, call: int, step: int, gradient: torch.Tensor) -> None:
         if self.is_recording() and step == self._step:
-            self._add(_BACKWARD, name, gradient, micro_batch, call)
+            # Several losses may be traced back through one output. Each gradient has a name of its own.
+            earlier = self._next_call(_BACKWARD, f"{name}, call {call}", micro_batch)
+            self._add(_BACKWARD, f"{name} (backward {earlier + 1})" if earlier else name, gradient, micro_batch, call)
 
     def record_losses(self, losses: Any) -> None:
         if not self.is_recording() or self._micro_batch < 0 or self._is_in_backward():

@@ -69,15 +69,22 @@ def main():
     if HOW == "two models":
         models.append(nn.Linear(6, 4))
     parameters = [each for model in models for each in model.parameters()]
-    if WORLD_SIZE > 1:
+    if WORLD_SIZE > 1 and HOW != "two losses":  # DistributedDataParallel allows one backward for each forward
         models = [nn.parallel.DistributedDataParallel(model) for model in models]
     optimizer = torch.optim.SGD(parameters, lr=0.1)
     generator = torch.Generator().manual_seed(1000)
     for step in range(3):
         batch = torch.randn(8, 6, generator=generator).chunk(WORLD_SIZE)[RANK]
         optimizer.zero_grad()
-        in_order = models if step == 0 else reversed(models)
-        sum(model(given(batch)).square().mean() for model in in_order).backward()
+        if HOW == "two losses":
+            output = models[0](batch)
+            output.square().mean().backward(retain_graph=True)
+            output.exp().mean().backward()
+            for each in parameters if WORLD_SIZE > 1 else ():
+                dist.all_reduce(each.grad.div_(WORLD_SIZE))
+        else:
+            in_order = models if step == 0 else reversed(models)
+            sum(model(given(batch)).square().mean() for model in in_order).backward()
         optimizer.step()
     if WORLD_SIZE > 1:
         dist.destroy_process_group()
