@@ -34,8 +34,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kSpares = 2;
 constexpr std::chrono::seconds kQuestionLimit{5};  // of completion and inspection
-constexpr std::chrono::milliseconds kIdle{500};  // after which nobody seems to wait for a cell
-constexpr int kPractices = 3;  // that cells may interrupt before the next
+constexpr std::chrono::milliseconds kIdle{500};  // without a request, before a copy practises
+constexpr int kPractices = 3;            // at most: a cell ends the one that runs
 
 /// A state process and the link to it. Ends with its owner.
 class State {
@@ -205,7 +205,7 @@ class Supervisor {
     practising_.reset();
     const auto answer = practised.receive();
     if (!answer || !answer->header.at("practised").get<bool>())
-      return;  // with this session's cells it does not compile
+      return;  // it does not compile after this session's cells, or was killed
     current_ = std::move(practised);
     spares_.clear();  // of the state before
   }

@@ -5,7 +5,7 @@
 //   current    the state after the last cell that was settled
 //   spares     copies of it that wait, so that a cell does not wait for the fork
 //   candidate  the spare that has compiled a cell, until the session says whether the ranks have loaded it
-//   practising a copy that compiles what most sessions compile first, while no cell is waited for; then it is current
+//   practising a copy that compiles a typical training while no request comes, and is the current state afterwards
 #pragma once
 #include "compiler/process/options.h"
 

@@ -4,7 +4,7 @@
 
 namespace lockstep::compiler {
 
-/// One function, so that clang finds no other name of it when it looks for a name like one that a cell has mistyped.
+/// It is one function, so that clang does not suggest its names for a name that a cell has mistyped.
 constexpr const char* kPractice = R"(inline void __lockstep_practice() {
   struct Net : torch::nn::Module {
     torch::nn::Linear fc1{register_module("fc1", torch::nn::Linear(8, 16))};
