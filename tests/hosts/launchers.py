@@ -45,12 +45,12 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=sched_min_interval=0
 ReturnToService=2
 MpiDefault=none
-KillWait=2
+KillWait=30
 SlurmdParameters=config_overrides
 {nodes}
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
-PartitionName=all Nodes={names} Default=YES MaxTime=60 State=UP PriorityTier=1 GraceTime=5
+PartitionName=all Nodes={names} Default=YES MaxTime=60 State=UP PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes={names} MaxTime=60 State=UP PriorityTier=2
 """
 

@@ -15,7 +15,7 @@ import launchers
 from hosts import BUILD, Hosts
 
 PYTHON_TESTS = pathlib.Path(__file__).resolve().parents[1] / "python"
-LIMIT_S = 60  # ends what hangs; judges nothing
+LIMIT_S = 300  # ends what hangs; judges nothing
 SCRIPT = PYTHON_TESTS / "jobs" / "hangs.py"
 RUN = [str(BUILD / "bin" / "lockstep"), "run", "--hang-timeout", "3"]
 VARIABLES = {"NNODES": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "29500",
@@ -94,7 +94,7 @@ class OnTwoHosts(unittest.TestCase):
 
     def assert_nothing_is_left(self):
         """A relay ends after who has asked for it, by the end of its input."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + LIMIT_S
         while (left := self.what_is_left()) and time.monotonic() < deadline:
             time.sleep(0.05)
         self.assertEqual(left, [])
@@ -269,7 +269,7 @@ class Losses(OnTwoHosts):
     """What happens while rank 3 sleeps and the others wait for it."""
 
     def start(self, hosts):
-        """Starts the job by hand, and returns when all ranks are there."""
+        """Starts the job by hand, and returns when all ranks are there, and node1 judges those of node2."""
         variables = {**VARIABLES, "TORCHELASTIC_RUN_ID": self.id(), "HANGS_SAYS": "pid"}
         jobs = [hosts[name].start(*RUN, *options, "--", *ranks_of_host("sleeps", number), stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
@@ -277,7 +277,14 @@ class Losses(OnTwoHosts):
         for job in jobs:
             for _ in range(2):
                 self.assertTrue(job.stdout.readline().strip().isdigit(), "a rank did not start")
+        self.wait_for_judge(hosts["node2"])
         return jobs
+
+    def wait_for_judge(self, node2):
+        end = time.monotonic() + LIMIT_S
+        while not list((node2.root / "run/user/0/lockstep").glob("job-*/judge.json")):
+            self.assertLess(time.monotonic(), end, "node1 does not judge the ranks of node2")
+            time.sleep(0.05)
 
     def finish(self, jobs):
         """Their codes, and what they have written to standard error."""
@@ -345,11 +352,7 @@ class Losses(OnTwoHosts):
                                        env=variables)
                 for number, (name, options) in enumerate((("node1", ["--hosts", "node2"]), ("node2", [])))]
         jobs[1].stdout.readline()
-        jobs_of_node2 = self.hosts["node2"].root / "run/user/0/lockstep"
-        end = time.monotonic() + LIMIT_S
-        while not list(jobs_of_node2.glob("job-*/judge.json")):
-            self.assertLess(time.monotonic(), end, "node1 does not judge the rank of node2")
-            time.sleep(0.05)
+        self.wait_for_judge(self.hosts["node2"])
         jobs[0].send_signal(signal.SIGINT)
         codes, errors = self.finish(jobs)
         self.assertEqual(codes, [130, 130], errors)

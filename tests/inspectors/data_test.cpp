@@ -389,7 +389,7 @@ TEST(Data, ASamplerThatWasNotToldOfTheEpochIsFoundInOneCall) {
 TEST(Data, ARankThatDoesNotCallEndsInAFinding) {
   spawn_ranks(3, [](int rank, int) {
     if (rank != 1) {
-      const DataReport report = data(range(0, 10), data_options().deadline(std::chrono::milliseconds(300)));
+      const DataReport report = data(range(0, 10), data_options().deadline(std::chrono::seconds(2)));
       const Finding& found = only_fault(report);
       EXPECT_EQ(found.verdict, Verdict::missing);
       EXPECT_EQ(found.kind, FindingKind::call);

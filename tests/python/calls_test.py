@@ -24,7 +24,7 @@ class Calls(unittest.TestCase):
             (fault,) = self.found("first_call_without_a_rank", rank)
             self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"], fault["reference_ranks"], fault["object"]),
                              ("missing", "call", [1], [0, 2], "net"))
-            self.assertIn("rank 1 did not call verify within 0.5 s", fault["message"])
+            self.assertIn("rank 1 did not call verify within 2 s", fault["message"])
         self.assertEqual([each["verdict"] for each in self.found("and_then_with_all", 1)], ["ok"])
 
     def test_a_rank_that_skips_a_step(self):

@@ -1,5 +1,6 @@
 """`lockstep run -- torchrun … train.py`: jobs that hang, fail or go on (jobs/hangs.py), which nobody has edited."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -204,6 +205,14 @@ class Ends(unittest.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         return job, [int(job.stdout.readline()) for _ in range(2)]
 
+    def is_watched(self, job, pid):
+        """Whether it has a descriptor of the process."""
+        for each in pathlib.Path(f"/proc/{job.pid}/fdinfo").glob("*"):
+            with contextlib.suppress(FileNotFoundError):  # it was closed
+                if f"Pid:\t{pid}\n" in each.read_text():
+                    return True
+        return False
+
     def runs(self, pid):
         try:
             return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
@@ -230,8 +239,11 @@ class Ends(unittest.TestCase):
     def test_a_signal_after_a_failure(self):
         with tempfile.TemporaryDirectory(prefix="ls-") as folder:
             job, (first, second) = self.start(folder, "left", LAUNCH_GOES_ON="1")
-            select.select([os.pidfd_open(first), os.pidfd_open(second)], [], [])
-            time.sleep(0.5)  # until that has been seen
+            ranks = {os.pidfd_open(pid): pid for pid in (first, second)}
+            (dead,), _, _ = select.select(ranks, [], [])
+            time.sleep(0.5)
+            while self.is_watched(job, ranks[dead]):  # until that has been seen
+                time.sleep(0.01)
             job.send_signal(signal.SIGINT)
             errors = job.communicate()[1]
             self.assertEqual(job.returncode, 5, errors)

@@ -79,12 +79,12 @@ def main():
     number = int(sys.argv[1])
     first = number * int(os.environ.get("NODE_RANK", "0"))
     common = {"WORLD_SIZE": str(number * int(os.environ.get("NNODES", "1"))), "LOCAL_WORLD_SIZE": str(number)}
-    if "NNODES" not in os.environ:
-        common.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
     asked = []
     if sys.argv[2].endswith(".py"):
         import_torch()
         gc.freeze()  # the end of a rank does not go through torch's objects again, which takes half a second
+    if "NNODES" not in os.environ:
+        common.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, _: asked.append(number))
     ranks = [start_rank({**common, "RANK": str(first + i), "LOCAL_RANK": str(i)}, sys.argv[2:]) for i in range(number)]

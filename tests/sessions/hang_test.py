@@ -259,7 +259,7 @@ def stalled(body, kind, words):
 auto t = torch::ones({2});
 """ + body + """
 dist::all_reduce(t);
-""", 2, "--hang-timeout", "0.4")
+""", 2, "--hang-timeout", "1")
     check(finding["ranks"] == [1] and finding["reference_ranks"] == [0], f"{finding}")
     check(finding["kind"] == kind and words in finding["message"], f"{finding}")
     check("cell 1, line 5" in finding["message"] and "cell 1, line 6" in finding["message"], f"{finding['message']}")

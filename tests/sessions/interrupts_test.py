@@ -96,7 +96,7 @@ def not_ended(session):
 
 def test_calls_that_are_ended():
     cells = "".join(f"// %% {name}\n{body}\n" for name, body in ENDED.items())
-    session = Session(SETUP + cells + LAST, "-n", "2", "--keep-going", "--cell-timeout", "0.3")
+    session = Session(SETUP + cells + LAST, "-n", "2", "--keep-going", "--cell-timeout", "1")
     session.until(lambda e: e["event"] == "cell" and e["title"] == "system")
     started = [int(pid) for e in session.of("output") for pid in re.findall(r"started (\d+)", e.get("text", ""))]
     left = wait_gone({(pid, start_time(pid)): "sleep" for pid in started if start_time(pid)}, limit=5)

@@ -47,7 +47,7 @@ def test_every_combination_has_a_row():
 def test_hang_timeout():
     for combination, (findings, expected) in HANGS.items():
         ends = not findings and "spins" in combination
-        session, code, cell = run(combination, "--hang-timeout", "0.4", *(["--cell-timeout", "4"] if ends else []))
+        session, code, cell = run(combination, "--hang-timeout", "1", *(["--cell-timeout", "4"] if ends else []))
         got = [(e["kind"], e["ranks"], e["reference_ranks"]) for e in session.of("finding")]
         check(got == findings, f"{combination}: {got}, {session.of('error')}")
         check(code == expected, f"{combination}: exit code {code}")
@@ -60,7 +60,7 @@ def test_cell_timeout():
     for combination in HANGS:
         if "spins" not in combination:
             continue
-        session, code, cell = run(combination, "--cell-timeout", "1")
+        session, code, cell = run(combination, "--cell-timeout", "3")
         does = combination.split()
         status = cell["rank_status"]
         for rank, each in enumerate(does):

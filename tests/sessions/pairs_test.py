@@ -248,14 +248,15 @@ def row_of_ranks(s, victim, name):
         (ranks[1],) = set(ranks_of(s)) - before
     else:
         ranks = s.processes_of(RANKS)
-        s.session.type("%dist_shutdown")
-    if victim == "the shell":
-        return shell_is_killed(s, None)
     if victim not in RANKS_OF:
         pids = pids_of(s, victim)
     else:
         pids = [ranks[rank] for rank in RANKS_OF[victim]]
         pids = [parent_of(pid) for pid in pids] if victim == RELAY else pids
+    if name == "shutting down":
+        s.session.type("%dist_shutdown")
+    if victim == "the shell":
+        return shell_is_killed(s, None)
     for pid in pids:
         send(pid, signal.SIGKILL)
     s.session.settle()  # it says what has happened, or that it was too late for that

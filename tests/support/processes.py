@@ -38,7 +38,7 @@ def descendants(pid):
     return found
 
 
-def wait_gone(processes, limit=10):
+def wait_gone(processes, limit=120):
     """Those that still run after a while."""
     deadline = time.monotonic() + limit
     left = {}

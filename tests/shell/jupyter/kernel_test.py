@@ -354,7 +354,7 @@ class Kernels(unittest.TestCase):
         reply = kernel.control("shutdown_request", {"restart": False})
         self.assertEqual((reply["status"], reply["restart"]), ("ok", False))
         wait_until(lambda: not kernel.manager.is_alive(), "the end of the kernel")
-        self.assertEqual([pid for pid in processes if is_alive(pid)], [])
+        wait_until(lambda: not any(map(is_alive, processes)), "the end of the processes")
         self.assertEqual(session_folders(pid), [])
 
     def test_exit_in_a_cell_ends_the_kernel(self):
