@@ -61,6 +61,18 @@ FAULTS = {
     "drift": ("ddp by-hand", r"step 1: the output of ln on rank 1"),
 }
 
+# By several faults of one run: the layouts, and what the faults are, of which each has to be found by --all-faults.
+COMBINED = {
+    "mask+clipped+rate": ("ddp by-hand", [r"output of blocks.0.attention on rank 1", r"gradient of token.weight on rank 0", r"learning rate"]),
+    "bias twice+decay": ("fsdp tp", [rf"output of blocks.0.o{ALL}", r"learning rate"]),
+    "mask+decay": ("fsdp1+names tp+fsdp", [r"output of blocks.0.attention on rank 1", r"learning rate"]),
+    "epsilon+rate": ("checkpoint accumulate fsdp", [rf"output of blocks.0.ln1{ALL} is", rf"output of blocks.1.ln1{ALL} is", r"learning rate"]),
+    "positions+sum": ("by-hand", [r"output of place on rank 1", r"the mean is meant"]),
+    "not divided+mask": ("ddp+accumulate", [r"the loss.* 2 ×", r"output of blocks.0.attention on rank 1"]),
+    "norm not reduced+norm reduced twice": ("tp", [r"gradient of blocks.1.ln1.weight .* not reduced over", r"gradient of blocks.0.ln2.weight .* 2 ×"]),
+    "scale+betas": ("ddp tp", [rf"output of blocks.0.attention{ALL}", r"step 1: the value after the step of token.weight"]),
+}
+
 
 def command(layout, fault, seed):
     ranks = RANKS.get(layout, 2)
@@ -83,13 +95,21 @@ class Trainings:
         assert os.path.exists(f"{self.folder}/{seed}"), said
 
     def answer(self, layout, fault, seed):
-        """Whether it is called the same training, the faults, and the largest difference of values that are right."""
+        """Whether it is called the same training, the first fault, and the largest difference of values that are right."""
         events, said = self.compare(f"{self.folder}/{seed}", "--candidate", command(layout, fault, seed))
         if not events:
             return None, said, 0
-        faults = [each["message"] for each in events if each["event"] == "finding" and each["severity"] == "fault"]
         rest = [each["message"] for each in events if each["event"] == "finding"]
-        return events[0]["same"], (faults or rest or [""])[0], events[0]["largest"]
+        return events[0]["same"], (self.faults_of(events) or rest or [""])[0], events[0]["largest"]
+
+    def faults(self, layout, faults):
+        """All that are found, and what is said where nothing is."""
+        events, said = self.compare(f"{self.folder}/0", "--candidate", command(layout, faults, 0), "--all-faults")
+        return self.faults_of(events) or [said]
+
+    @staticmethod
+    def faults_of(events):
+        return [each["message"] for each in events if each["event"] == "finding" and each["severity"] == "fault"]
 
 
 def main():
@@ -118,6 +138,19 @@ def main():
             right += len(found)
             print(f"| {fault} | {len(found)} of {len(layouts.split())} | {', '.join(found)} |", flush=True)
         print(f"\nThe first value was right in {right} of {count} trainings with a fault.\n")
+        print("| faults of one run | found, of the layouts | findings |\n|---|---|---|", flush=True)
+        for faults, (layouts, expected) in COMBINED.items():
+            if options.only and faults not in options.only:
+                continue
+            found, numbers = [], []
+            for layout in layouts.split():
+                said = trainings.faults(layout, faults)
+                numbers.append(str(len(said)))
+                if all(any(re.search(each, line, re.DOTALL) for line in said) for each in expected):
+                    found.append(layout)
+                else:
+                    wrong.append(f"{layout}, {faults}: " + "\n    ".join(said))
+            print(f"| {faults} | {len(found)} of {len(layouts.split())}: {', '.join(found)} | {', '.join(numbers)} |", flush=True)
         healthy = alarms = 0
         for seed in range(options.seeds if not options.only or "" in options.only else 0):
             if seed > 0:

@@ -40,6 +40,9 @@ std::optional<double> factor_of(const Wrong& wrong) {
 bool is_near(double a, double b) { return std::abs(a - b) < 1e-3 * std::abs(b); }
 
 std::string words_of_factor(const Wrong& wrong, double factor) {
+  if (wrong.key.kind != PieceKind::loss && wrong.key.kind != PieceKind::backward &&
+      wrong.key.kind != PieceKind::gradient)
+    return "";
   const auto micro_batches = static_cast<double>(wrong.layout.micro_batches);
   const double replicas = wrong.layout.data_parallel();
   const auto same_samples = static_cast<double>(wrong.layout.groups.front().size());
@@ -180,6 +183,7 @@ Cause cause_of(const Wrong& wrong) {
   cause.factor = factor_of(wrong);
   if (cause.factor) {
     cause.words = words_of_factor(wrong, *cause.factor);
+    if (cause.words.empty() && wrong.key.kind == PieceKind::parameter) cause.words = words_by_kind(wrong);
     return cause;
   }
   const Element reference = wrong.reference.micro_batches.front().element;

@@ -1,5 +1,6 @@
-// The folders of runs that are compared: FOLDER/reference, FOLDER/perturbed-1, …, FOLDER/candidate. Any other folder with
-// recordings is that of one run.
+// The folders of runs that are compared: FOLDER/reference, FOLDER/perturbed-1, …, FOLDER/candidate, FOLDER/replaced (the
+// candidate once more, its values replaced by those of FOLDER/replacements). Any other folder with recordings is that of
+// one run.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,9 +10,19 @@
 
 namespace lockstep::inspect::compare {
 
+struct RunFolders {
+  std::string reference, candidate;
+  std::vector<std::string> perturbed;
+  std::string replaced, replacements;  // of the candidate; empty: there are none
+};
+
 /// Returns the reference and `perturbed` perturbed runs of it, in `folder`.
 std::vector<RecordedRun> runs_of_reference(const std::string& folder, int64_t steps, int64_t perturbed);
 RecordedRun run_of_candidate(const std::string& folder, int64_t steps);
+/// Returns the run of the candidate whose values are replaced.
+RecordedRun run_with_replacements(const std::string& folder, int64_t steps);
+/// Writes the replacements of that run. Throws Error.
+void write_replacements(const std::string& folder, const RunFolders& folders, const JudgeOptions& options);
 
 /// Makes the folder of a run, without recordings of an earlier one. Its ranks read the options there, in options.json. Throws
 /// Error.
@@ -20,27 +31,26 @@ void prepare_run(const RecordedRun& run);
 RecordedRun read_run_options(const std::string& folder);
 /// Removes the recordings of all runs in `folder`, and folders that are empty then. Throws Error.
 void remove_runs(const std::string& folder);
+/// Removes those of the candidate only, and of its run with replacements.
+void remove_candidate(const std::string& folder);
+void remove_replaced(const std::string& folder);
 /// Returns the file of a rank.
 std::string path_of_recording(const std::string& folder, int rank);
 bool has_recordings(const std::string& folder);
 /// Returns the file for the output of a run of `lockstep compare`.
 std::string path_of_output(const std::string& folder);
 
-struct RunFolders {
-  std::string reference, candidate;
-  std::vector<std::string> perturbed;
-};
-
 /// Finds the reference and its perturbed runs in `folder`, or one run. Throws Error where there is no such folder.
 RunFolders reference_in(const std::string& folder);
-/// Finds the candidate in `folder`, the reference if it has none, or one run. Throws Error as above.
-std::string candidate_in(const std::string& folder);
+/// Sets the candidate: that in `folder`, the reference if it has none, or one run. Throws Error as above.
+void set_candidate(RunFolders& folders, const std::string& folder);
 
 /// Throws Error where the reference has perturbed runs: they show what may differ, and --rtol has no effect.
 void check_takes_rtol(const RunFolders& folders);
 
 /// Reads the runs and compares them: as runs of any layout where the reference has values and what may differ is known,
-/// else as runs of one layout. Throws Error.
+/// else as runs of one layout. Where they differ, and there is a run with replacements in which something differs, too, it is
+/// that one's answer. Throws Error.
 Comparison judge_folders(const RunFolders& folders, const JudgeOptions& options);
 
 }  // namespace lockstep::inspect::compare

@@ -8,6 +8,7 @@
 
 #include "inspectors/compare/causes.h"
 #include "inspectors/compare/data.h"
+#include "inspectors/compare/replacements.h"
 #include "inspectors/compare/words.h"
 #include "protocol/error.h"
 
@@ -88,7 +89,10 @@ class Judge {
         reference_run_(reference),
         reference_(reference),
         candidate_(candidate),
-        tolerances_(tolerances(reference_, pieces_of(perturbed), options.factor, options.rtol.value_or(0))) {
+        tolerances_(tolerances(reference_, pieces_of(perturbed), options.factor, options.rtol.value_or(0))),
+        writer_(options.writer) {
+    if (options.replacements) replacements_.emplace(*options.replacements);
+    result_.is_replaced = replacements_.has_value();
     result_.steps = std::min(reference.steps(), candidate.steps());
     result_.unit = unit_of(!perturbed.empty(), options);
     is_all_compared_ = has_samples(reference);
@@ -96,6 +100,7 @@ class Judge {
 
   Comparison run() {
     for (uint32_t step = 0; step < static_cast<uint32_t>(result_.steps); ++step) judge_step(step);
+    add_likewise(likewise_, result_.findings);
     add_notes(reference_run_, candidate_run_, result_);
     return std::move(result_);
   }
@@ -110,7 +115,7 @@ class Judge {
     for (const PieceKey& key : reference_.order()) {
       if (key.step != step) continue;
       if (data && key.kind != PieceKind::initial) {  // other data, and so other values everywhere
-        if (!has_fault_) add_fault(std::move(*data));
+        report("samples", [&] { return std::move(*data); });
         ++result_.differing;
         return;
       }
@@ -155,16 +160,17 @@ class Judge {
       if (pieces.empty()) {
         const bool has_parameter = !candidate_.of({0, PieceKind::initial, key.name, 0}).empty();
         if (key.kind == PieceKind::gradient && has_parameter && !reference.micro_batches.empty())
-          count_difference([&] { return finding_of_unread(key, without); });
+          count_difference(key, without, [&] { return finding_of_unread(key, without); });
         return;
       }
     }
     if (reference.micro_batches.empty()) {  // a parameter without a gradient
-      if (absent.size() < pieces.size()) count_difference([&] { return finding_of_extra(key, absent, pieces); });
+      if (absent.size() < pieces.size())
+        count_difference(key, all_ranks(step) - absent, [&] { return finding_of_extra(key, absent, pieces); });
       return;
     }
     if (!absent.empty()) {
-      count_difference([&] { return finding_of_absent(key, absent); });
+      count_difference(key, absent, [&] { return finding_of_absent(key, absent); });
       return;
     }
     const bool has_rows = key.kind == PieceKind::forward || key.kind == PieceKind::backward;
@@ -180,17 +186,24 @@ class Judge {
       is_all_compared_ = false;
       return;
     }
-    if (without.empty()) compared_.insert(key);
-    std::vector<JudgedValue> values =
-        judged_values(key, pieces, reference, {.layout = step.layout, .rows = *rows, .scale = step.scale});
-    if (key.kind == PieceKind::loss && is_sum_of_ranks(values, tolerance, step)) {
-      step.scale = 1;
-      values = judged_values(key, pieces, reference, step);
+    if (without.empty()) compared_.insert(key);  // taken back where it differs and goes on
+    CandidateStep judged{.layout = step.layout, .rows = *rows, .scale = step.scale};
+    if (writer_) judged.tolerance = tolerance;
+    std::vector<JudgedValue> values = judged_values(key, pieces, reference, judged);
+    if (key.kind == PieceKind::loss && step.layout.data_parallel() > 1) {
+      const SumOrMean is = sum_or_mean(values, tolerance, step);
+      has_clear_scale_ = is != SumOrMean::unclear;
+      if (is == SumOrMean::sum) {
+        step.scale = judged.scale = 1;
+        values = judged_values(key, pieces, reference, judged);
+      }
     }
+    if (writer_ && (key.kind != PieceKind::backward || has_clear_scale_))
+      for (const JudgedValue& each : values) writer_->add(key, each);
     std::vector<const JudgedValue*> differing;
     for (const JudgedValue& each : values) {
       ++result_.compared;
-      if (each.fits && each.error <= tolerance) {
+      if (each.fits && each.error <= std::max(tolerance, each.resolution)) {
         if (tolerance > 0) result_.largest = std::max(result_.largest, each.error / tolerance);
         continue;
       }
@@ -198,7 +211,9 @@ class Judge {
     }
     if (differing.empty()) return;
     result_.differing += differing.size();
-    if (has_fault_) return;
+    const bool is_all_before_compared = is_all_compared_;
+    note_not_replaced(key, ranks_not_replaced(key, differing));
+    if (!is_to_be_reported(key)) return;
     const Wrong wrong{key,
                       values,
                       std::move(differing),
@@ -206,9 +221,17 @@ class Judge {
                       step.layout,
                       tolerance,
                       reference_.type_of(key.name),
-                      is_all_compared_,
+                      is_all_before_compared,
                       is_update_compared(key)};
-    add_fault(finding_of(wrong, cause_of(wrong), result_.unit));
+    const Cause cause = cause_of(wrong);
+    if (!is_like_an_earlier_one(wrong, cause))
+      report(value_words(key), [&] { return finding_of(wrong, cause, result_.unit); });
+  }
+
+  static RankSet all_ranks(const CandidateStep& step) {
+    RankSet all;
+    for (const RankSet& each : step.layout.groups) all = all | each;
+    return all;
   }
 
   /// Returns the ranks that have recorded something in the step, and not all of this that the reference has.
@@ -237,26 +260,84 @@ class Judge {
     return compared_.contains({key.step, PieceKind::gradient, key.name, 0}) && compared_.contains(before);
   }
 
-  /// Whether the losses of ranks add up to that of the batch, where others are the means of a rank's samples.
-  static bool is_sum_of_ranks(const std::vector<JudgedValue>& values, double tolerance, const CandidateStep& step) {
-    if (step.layout.data_parallel() < 2) return false;
-    return std::ranges::all_of(values, [&](const JudgedValue& each) {
-      const double size = norm(each.part.sums);
-      const double as_sum = norm(difference(each.summary.sums, 1 / step.scale, each.part.sums));
-      return each.fits && each.error > tolerance && as_sum <= tolerance * size;
-    });
+  enum class SumOrMean { mean, sum, unclear };
+
+  /// Whether the losses of ranks add up to that of the batch, where others are the means of a rank's samples. Losses that are
+  /// wrong are taken as means; where gradients are replaced, as what they are nearer to by far.
+  SumOrMean sum_or_mean(const std::vector<JudgedValue>& values, double tolerance, const CandidateStep& step) const {
+    double as_mean = 0, as_sum = 0;
+    for (const JudgedValue& each : values) {
+      const double apart = norm(difference(each.summary.sums, 1 / step.scale, each.part.sums));
+      as_mean = std::max(as_mean, each.fits ? each.error : INFINITY);
+      as_sum = std::max(as_sum, apart == 0 ? 0 : apart / norm(each.part.sums));
+    }
+    if (as_mean <= tolerance) return SumOrMean::mean;
+    if (as_sum <= tolerance) return SumOrMean::sum;
+    if (!writer_ && !replacements_) return SumOrMean::mean;
+    if (std::isinf(as_mean)) return SumOrMean::unclear;  // NaN
+    return as_mean < kClearlyNearer * as_sum   ? SumOrMean::mean
+           : as_sum < kClearlyNearer * as_mean ? SumOrMean::sum
+                                               : SumOrMean::unclear;
+  }
+
+  /// Counts a difference that is not one of values: a tensor is there, or not.
+  template <typename Make>
+  void count_difference(const PieceKey& key, const RankSet& ranks, const Make& make) {
+    ++result_.compared;
+    ++result_.differing;
+    report(value_words(key), make);
+    note_not_replaced(key, ranks);
+  }
+
+  /// These ranks have gone on with what differs.
+  void note_not_replaced(const PieceKey& key, const RankSet& ranks) {
+    if (!replacements_ || ranks.empty()) return;
+    add_value(result_.not_replaced, key, ranks);
+    compared_.erase(key);
+    is_all_compared_ = false;
+  }
+
+  /// Returns the ranks whose values have no replacement.
+  RankSet ranks_not_replaced(const PieceKey& key, const std::vector<const JudgedValue*>& values) const {
+    RankSet ranks;
+    if (!replacements_ || key.kind == PieceKind::loss) return ranks;
+    for (const JudgedValue* each : values)
+      for (const int rank : each->ranks)
+        if (!piece_of(replacements_->of(key), rank, each->micro_batch) || could_not_be_replaced(rank, key.name))
+          ranks.insert(rank);
+    return ranks;
+  }
+
+  bool could_not_be_replaced(int rank, const std::string& name) const {
+    const std::vector<std::string>& notes = candidate_run_.ranks[static_cast<size_t>(rank)].notes;
+    return std::ranges::find(notes, name + kNotReplaced) != notes.end();
+  }
+
+  /// The first difference; where values were replaced, each that was not there in an earlier step.
+  bool is_to_be_reported(const PieceKey& key) const {
+    return reported_.empty() || (replacements_ && !reported_.contains(value_words(key)));
+  }
+
+  /// Adds the value to an earlier finding that has the same cause; without one, the same factor or ranks. Every output has a
+  /// finding of its own.
+  bool is_like_an_earlier_one(const Wrong& wrong, const Cause& cause) {
+    if (wrong.key.kind == PieceKind::forward && !cause.is_meant) return false;
+    std::string words = cause.words;
+    if (words.empty()) words = fmt::format("{} {:.6g}", name_of(wrong.key.kind), cause.factor.value_or(0));
+    if (cause.words.empty() && !cause.factor)
+      for (const JudgedValue* each : wrong.differing) words += fmt::format(" {}", each->ranks.words());
+    const auto [same, is_first] = first_of_cause_.try_emplace(words, result_.findings.size());
+    if (is_first) return false;
+    reported_.insert(value_words(wrong.key));
+    likewise_[same->second].push_back(value_words(wrong.key));
+    result_.findings[same->second].tensors.push_back(tensor_of(wrong.key, *wrong.differing.front()->piece));
+    return true;
   }
 
   template <typename Make>
-  void count_difference(const Make& make) {
-    ++result_.compared;
-    ++result_.differing;
-    if (!has_fault_) add_fault(make());
-  }
-
-  void add_fault(Finding finding) {
-    has_fault_ = true;
-    result_.findings.push_back(std::move(finding));
+  void report(const std::string& what, const Make& make) {
+    if (!reported_.empty() && !replacements_) return;
+    if (reported_.insert(what).second) result_.findings.push_back(make());
   }
 
   const Recording& recording_;
@@ -266,7 +347,12 @@ class Judge {
   Comparison result_;
   std::set<PieceKey> compared_;  // on all ranks
   bool is_all_compared_ = true;  // of what came before
-  bool has_fault_ = false;
+  bool has_clear_scale_ = true;  // the losses of the step add up, or are means
+  ReplacementWriter* const writer_;
+  std::optional<Pieces> replacements_;  // of a candidate whose values were replaced
+  std::set<std::string> reported_;  // values, in words
+  std::map<std::string, size_t> first_of_cause_;  // its finding
+  std::map<size_t, std::vector<std::string>> likewise_;  // other values of the same cause, by the finding of the first
 };
 
 }  // namespace

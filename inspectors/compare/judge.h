@@ -12,10 +12,16 @@
 
 namespace lockstep::inspect::compare {
 
+class ReplacementWriter;
+
 struct JudgeOptions {
   double factor = kRoundingFactor;
   /// Relative: what may differ where the reference has no perturbed runs.
-  std::optional<double> rtol;
+  std::optional<double> rtol = std::nullopt;
+  /// Is given what each value should be.
+  ReplacementWriter* writer = nullptr;
+  /// Those of the candidate, whose values were replaced once they were recorded. So every difference is reported.
+  const Run* replacements = nullptr;
 };
 
 /// What was found, in numbers; the findings say the same in words.
@@ -27,9 +33,12 @@ struct Comparison {
   std::string unit;  // what the tolerance is, in words; empty: there is none, and the sketches' bits are compared
   // Values that were not compared, by name. Those of the second are not the candidate's, or not of all of its ranks.
   std::vector<std::string> says_nothing, not_recorded, only_in_candidate;
+  bool is_replaced = false;  // the candidate's values were replaced once they were recorded
+  std::vector<std::string> not_replaced;  // but for these, which differ: what comes after them may follow from them
   bool has_silent_loss = false;  // a loss says nothing: the perturbed runs are other trainings
   bool is_same = false;  // all that either has recorded in these steps is the same, but for what says nothing
-  std::vector<Finding> findings;  // one fault at most; notes; or one that says that all is the same
+  std::vector<Finding>
+      findings;  // one fault at most, unless values were replaced; notes; or one that says that all is the same
 };
 
 /// Compares a candidate of any layout with a reference of one process that has values. Throws Error for runs that can't be

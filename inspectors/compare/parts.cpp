@@ -123,6 +123,7 @@ std::vector<Reading> readings_of(const Whole& whole, const PiecePlace& piece, bo
       for (const int64_t blocks : {1, 2, 3}) {
         const int64_t size = box.shape[*divided] / blocks;
         if (size * blocks != box.shape[*divided]) continue;
+        reading.blocks = blocks;
         std::vector<int64_t>& indices = reading.indices[*divided];
         indices.clear();
         for (int64_t block = 0; block < blocks; ++block) {
@@ -150,9 +151,11 @@ std::vector<Reading> readings_of(const Whole& whole, const PiecePlace& piece, bo
   return readings;
 }
 
-Summary sketch_of_part(const Whole& whole, const Reading& reading, const Box& box) {
-  if (count_of(box.size) == 0) return {};
+std::vector<std::byte> elements_of_part(const Whole& whole, const Reading& reading) {
+  size_t count = 1;
+  for (const auto& indices : reading.indices) count *= indices.size();
   Cut cut{.whole = whole, .reading = reading};
+  if (count == 0) return {};
   const size_t dims = whole.shape.size();
   cut.stride.assign(dims, size_of(whole.element));
   for (size_t d = dims; d-- > 1;) cut.stride[d - 1] = cut.stride[d] * static_cast<size_t>(whole.shape[d]);
@@ -166,9 +169,14 @@ Summary sketch_of_part(const Whole& whole, const Reading& reading, const Box& bo
     cut.run_bytes = indices.size() * cut.stride[d];
     if (static_cast<int64_t>(indices.size()) != whole.shape[d]) break;
   }
-  cut.bytes.reserve(static_cast<size_t>(count_of(box.size)) * size_of(whole.element));
+  cut.bytes.reserve(count * size_of(whole.element));
   cut.from(0, 0);
-  return sketch_of(whole.element, cut.bytes.data(), box);
+  return std::move(cut.bytes);
+}
+
+Summary sketch_of_part(const Whole& whole, const Reading& reading, const Box& box) {
+  if (count_of(box.size) == 0) return {};
+  return sketch_of(whole.element, elements_of_part(whole, reading).data(), box);
 }
 
 }  // namespace lockstep::inspect::compare

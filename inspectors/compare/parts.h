@@ -26,6 +26,7 @@ struct Reading {
   std::vector<std::vector<int64_t>> indices;  // for each dimension, those of the whole
   bool is_by_sample = false;  // one dimension is that of the samples
   int shard = -1;  // the piece is this n-th of a dimension, which it does not say itself
+  int64_t blocks = 0;  // of that dimension, of which it has the n-ths
 };
 
 /// What is known of a piece.
@@ -41,6 +42,9 @@ struct PiecePlace {
 /// n-ths of two or three blocks of it, as where q, k and v are one weight. `other_shards`: also those of ranks at
 /// other places.
 std::vector<Reading> readings_of(const Whole& whole, const PiecePlace& piece, bool other_shards = false);
+
+/// Copies the elements of a part, row-major.
+std::vector<std::byte> elements_of_part(const Whole& whole, const Reading& reading);
 
 /// Sketches a part of the whole by the indices that a piece with this box has.
 Summary sketch_of_part(const Whole& whole, const Reading& reading, const Box& box);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -44,20 +45,33 @@ struct Payload {
   bool failed = false;
 
   template <typename T>
-  T take() {
+  T take(size_t dropped = 0) {  // bytes of a number, the lowest, that the file does not have
     T value{};
-    if (bytes.size() < sizeof(T)) {
+    if (bytes.size() < sizeof(T) - dropped) {
       failed = true;
       return value;
     }
-    std::memcpy(&value, bytes.data(), sizeof(T));
-    bytes.remove_prefix(sizeof(T));
+    std::memcpy(reinterpret_cast<char*>(&value) + dropped, bytes.data(), sizeof(T) - dropped);
+    bytes.remove_prefix(sizeof(T) - dropped);
     return value;
   }
 };
 
 [[noreturn]] void throw_bad(const std::string& path, const std::string& what) {
   throw Error(path + " is a damaged recording: " + what);
+}
+
+/// Whether the file has the upper five bytes of each sum: 28 bits of its fraction, where float32 has 23.
+bool has_short_sums(Element element) {
+  return element == Element::float32 || element == Element::bfloat16 || element == Element::float16;
+}
+
+constexpr size_t kShortSum = 5, kDropped = sizeof(double) - kShortSum;  // bytes
+
+void put_short(std::string& bytes, double sum) {
+  const uint64_t half = uint64_t{1} << (8 * kDropped - 1);
+  const uint64_t rounded = std::bit_cast<uint64_t>(sum) + half;
+  bytes.append(reinterpret_cast<const char*>(&rounded) + kDropped, kShortSum);
 }
 
 std::string piece_payload(const Piece& piece) {
@@ -72,7 +86,9 @@ std::string piece_payload(const Piece& piece) {
   put(bytes, piece.summary.not_finite);
   for (const std::vector<int64_t>* each : {&piece.box.shape, &piece.box.offset, &piece.box.size})
     for (const int64_t number : *each) put(bytes, number);
-  for (const double sum : piece.summary.sums) put(bytes, sum);
+  const bool are_short = has_short_sums(piece.element);
+  for (const double sum : piece.summary.sums) are_short ? put_short(bytes, sum) : put(bytes, sum);
+  put(bytes, checksum_of(piece.summary.sums));
   return bytes;
 }
 
@@ -108,7 +124,9 @@ Piece piece_of(Payload payload, const Recording& recording) {
   piece.element = static_cast<Element>(element);
   for (std::vector<int64_t>* each : {&piece.box.shape, &piece.box.offset, &piece.box.size})
     for (size_t d = 0; d < dims; ++d) each->push_back(payload.take<int64_t>());
-  for (double& sum : piece.summary.sums) sum = payload.take<double>();
+  const size_t dropped = has_short_sums(piece.element) ? kDropped : 0;
+  for (double& sum : piece.summary.sums) sum = payload.take<double>(dropped);
+  piece.checksum = payload.take<uint64_t>();
   if (payload.failed || !payload.bytes.empty() || !is_valid(piece.box, size_of(piece.element)))
     throw_bad(recording.path, "a piece with impossible sizes");
   return piece;
@@ -169,6 +187,12 @@ Read read_record(int fd, uint64_t at, uint64_t file_size) {
 }
 
 }  // namespace
+
+uint64_t checksum_of(const Sketch& sums) {
+  return protocol::checksum({reinterpret_cast<const char*>(sums.data()), sizeof sums});
+}
+
+double resolution_of(Element element) { return has_short_sums(element) ? 0x1p-28 : 0; }
 
 const char* name_of(PieceKind kind) {
   switch (kind) {

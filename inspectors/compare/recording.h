@@ -13,7 +13,7 @@
 
 namespace lockstep::inspect::compare {
 
-constexpr uint32_t kRecordingVersion = 1;
+constexpr uint32_t kRecordingVersion = 2;
 
 /// What a piece is. The numbers are those of files.
 enum class PieceKind : uint8_t { initial, forward, loss, backward, gradient, parameter };
@@ -36,9 +36,16 @@ struct Piece {
   uint8_t flags = 0;
   int32_t lead = 0;  // of a partial one: the lowest rank of the group over which it is added
   Box box;
+  /// A file has the sums of float32, bfloat16 and float16 with 28 bits behind the point, by which they are read.
   Summary summary;
+  uint64_t checksum = 0;  // of the sums before: read from the file
   uint64_t values_at = 0;  // in the file; 0: it has no values
 };
+
+/// Returns the checksum of sums that no file has rounded.
+uint64_t checksum_of(const Sketch& sums);
+/// Sums of pieces that have the same bits in a file, and not the same checksums, are apart by less than this, relative.
+double resolution_of(Element element);
 
 /// The samples of one micro-batch, each by a hash of its content, in the order of the batch.
 struct Samples {

@@ -164,6 +164,32 @@ Summary sketched(const T* data, const Box& box) {
   return result;
 }
 
+/// Calls `use` with the data as elements of their type.
+template <typename Use>
+auto with_elements(Element element, const void* data, const Use& use) {
+  switch (element) {
+    case Element::float64:
+      return use(static_cast<const double*>(data));
+    case Element::bfloat16:
+      return use(static_cast<const Bfloat16*>(data));
+    case Element::float16:
+      return use(static_cast<const Float16*>(data));
+    case Element::int8:
+      return use(static_cast<const int8_t*>(data));
+    case Element::uint8:
+      return use(static_cast<const uint8_t*>(data));
+    case Element::int16:
+      return use(static_cast<const int16_t*>(data));
+    case Element::int32:
+      return use(static_cast<const int32_t*>(data));
+    case Element::int64:
+      return use(static_cast<const int64_t*>(data));
+    case Element::float32:
+      break;
+  }
+  return use(static_cast<const float*>(data));
+}
+
 }  // namespace
 
 size_t size_of(Element element) {
@@ -213,27 +239,15 @@ int64_t count_of(const std::vector<int64_t>& size) {
 }
 
 Summary sketch_of(Element element, const void* data, const Box& box) {
-  switch (element) {
-    case Element::float32:
-      return sketched(static_cast<const float*>(data), box);
-    case Element::float64:
-      return sketched(static_cast<const double*>(data), box);
-    case Element::bfloat16:
-      return sketched(static_cast<const Bfloat16*>(data), box);
-    case Element::float16:
-      return sketched(static_cast<const Float16*>(data), box);
-    case Element::int8:
-      return sketched(static_cast<const int8_t*>(data), box);
-    case Element::uint8:
-      return sketched(static_cast<const uint8_t*>(data), box);
-    case Element::int16:
-      return sketched(static_cast<const int16_t*>(data), box);
-    case Element::int32:
-      return sketched(static_cast<const int32_t*>(data), box);
-    case Element::int64:
-      return sketched(static_cast<const int64_t*>(data), box);
-  }
-  return {};
+  return with_elements(element, data, [&](const auto* elements) { return sketched(elements, box); });
+}
+
+std::vector<double> as_doubles(Element element, const void* data, size_t count) {
+  return with_elements(element, data, [&](const auto* elements) {
+    std::vector<double> values(count);
+    for (size_t i = 0; i < count; ++i) values[i] = read(elements[i]);
+    return values;
+  });
 }
 
 double norm(const Sketch& sketch) { return std::sqrt(dot(sketch, sketch)); }

@@ -43,6 +43,9 @@ struct Summary {
 /// Sketches the elements at `data`, which are those of `box` in row-major order, without gaps.
 Summary sketch_of(Element element, const void* data, const Box& box);
 
+/// Converts `count` elements at `data` to float64.
+std::vector<double> as_doubles(Element element, const void* data, size_t count);
+
 double norm(const Sketch& sketch);
 double dot(const Sketch& a, const Sketch& b);
 /// Returns a · scale - b.

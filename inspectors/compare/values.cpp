@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <set>
 #include <tuple>
 
 namespace lockstep::inspect::compare {
@@ -59,20 +61,108 @@ std::vector<JudgedValue> added_up(const std::vector<JudgedValue>& values, const 
   return result;
 }
 
-}  // namespace
-
-void compare_with(JudgedValue& value, const Summary& part, double reference_norm, double fraction) {
-  const Sketch apart = difference(value.summary.sums, 1, part.sums);
-  // A part that has hardly anything of the whole, such as the rows of rare tokens, is measured by the whole.
-  const double size = std::max(norm(part.sums), reference_norm * std::sqrt(fraction));
-  double error = norm(apart);
-  if (error > 0) error = size > 0 ? error / size : INFINITY;
-  if (std::isnan(error) || value.summary.not_finite != part.not_finite) error = INFINITY;
-  if (value.fits && error >= value.error) return;
-  value.fits = true;
-  value.error = error;
-  value.part = part;
+Elements divided(const Elements& elements, double divisor) {
+  std::vector<double> numbers =
+      as_doubles(elements.element, elements.bytes.data(), elements.bytes.size() / size_of(elements.element));
+  for (double& each : numbers) each /= divisor;
+  const auto* bytes = reinterpret_cast<const std::byte*>(numbers.data());
+  return {Element::float64, {bytes, bytes + numbers.size() * sizeof(double)}};
 }
+
+/// Compares one value with the parts of the reference that it may be, of which the nearest counts.
+class Comparer {
+ public:
+  Comparer(JudgedValue& value, double reference_norm, const CandidateStep& step, bool is_scaled)
+      : value_(value), reference_norm_(reference_norm), step_(step), is_scaled_(is_scaled) {
+    value_.fits = false;
+    value_.expected.reset();
+    // The checksum is that of the sums of one piece.
+    is_one_piece_ = value.summary.sums == value.piece->summary.sums && value.ranks.size() == 1;
+    value_.resolution = is_one_piece_ ? 0 : resolution_of(value.piece->element);
+  }
+
+  void compare(const Whole& whole, const Reading& reading, const Summary& part) {
+    const Sketch apart = difference(value_.summary.sums, 1, part.sums);
+    const auto count = static_cast<double>(count_of(whole.shape));
+    const double fraction = count > 0 ? static_cast<double>(count_of(value_.piece->box.size)) / count : 1;
+    // A part that has hardly anything of the whole, such as the rows of rare tokens, is measured by the whole.
+    const double size = std::max(norm(part.sums), reference_norm_ * std::sqrt(fraction));
+    double error = norm(apart);
+    if (error > 0) error = size > 0 ? error / size : INFINITY;
+    if (is_one_piece_)
+      error =
+          checksum_of(part.sums) == value_.piece->checksum ? 0 : std::max(error, resolution_of(value_.piece->element));
+    if (std::isnan(error) || value_.summary.not_finite != part.not_finite) error = INFINITY;
+    if (step_.tolerance)
+      options_.push_back({.form = {reading.is_by_sample, reading.blocks},
+                          .error = error,
+                          .sums = part.sums,
+                          .whole = &whole,
+                          .reading = reading});
+    if (value_.fits && error >= value_.error) return;
+    value_.fits = true;
+    value_.error = error;
+    value_.part = part;
+  }
+
+  /// Whether a part is one of samples, and of how many blocks.
+  using Form = std::pair<bool, int64_t>;
+
+  /// Called after all parts: decides which one the value should be. Returns its form; nothing where that is not clear.
+  std::optional<Form> decide() {
+    if (options_.empty() || value_.piece->flags & Piece::partial) return std::nullopt;
+    std::ranges::stable_sort(options_, {}, &Option::error);
+    const auto is_by_sample = [](const Option& each) { return each.form.first; };
+    if (options_.front().error > *step_.tolerance && std::ranges::any_of(options_, is_by_sample))
+      std::erase_if(options_, std::not_fn(is_by_sample));
+    const Option& nearest = options_.front();
+    const auto other = std::ranges::find_if(options_, [&](const Option& each) { return each.sums != nearest.sums; });
+    const bool is_clear = other == options_.end() || nearest.error < kClearlyNearer * other->error;
+    if (nearest.error > *step_.tolerance && !is_clear) return std::nullopt;
+    return take(nearest.form);
+  }
+
+  /// Takes the nearest part of a form that another rank's value has.
+  std::optional<Form> take(const Form& form) {
+    const auto option = std::ranges::find(options_, form, &Option::form);
+    if (option == options_.end() || value_.piece->flags & Piece::partial) return std::nullopt;
+    value_.expected = Elements{option->whole->element, elements_of_part(*option->whole, option->reading)};
+    if (is_scaled_ && step_.scale != 1) value_.expected = divided(*value_.expected, step_.scale);
+    return form;
+  }
+
+ private:
+  struct Option {
+    Form form;
+    double error = 0;
+    Sketch sums;
+    const Whole* whole = nullptr;
+    Reading reading;
+  };
+
+  JudgedValue& value_;
+  const double reference_norm_;
+  const CandidateStep& step_;
+  const bool is_scaled_;
+  bool is_one_piece_ = false;
+  std::vector<Option> options_;  // the parts, where it is asked for what the value should be
+};
+
+/// Decides what values should be. Those of all ranks are divided in one way.
+void decide(std::vector<Comparer>& comparers) {
+  std::set<Comparer::Form> forms;
+  std::vector<Comparer*> unclear;
+  for (Comparer& each : comparers) {
+    if (const auto form = each.decide())
+      forms.insert(*form);
+    else
+      unclear.push_back(&each);
+  }
+  if (forms.size() != 1) return;
+  for (Comparer* each : unclear) each->take(*forms.begin());
+}
+
+}  // namespace
 
 std::vector<JudgedValue> judged_values(const PieceKey& key, const std::vector<RankPiece>& pieces,
                                        const ReferenceValue& reference, const CandidateStep& step) {
@@ -100,10 +190,6 @@ std::vector<JudgedValue> judged_values(const PieceKey& key, const std::vector<Ra
     }
     return *flattened;
   };
-  const auto fraction = [&](const JudgedValue& value, const Whole& whole) {
-    const auto count = static_cast<double>(count_of(whole.shape));
-    return count > 0 ? static_cast<double>(count_of(value.piece->box.size)) / count : 1;
-  };
 
   // Pieces whose samples are rows of the reference's value.
   bool are_by_sample = false;
@@ -119,23 +205,28 @@ std::vector<JudgedValue> judged_values(const PieceKey& key, const std::vector<Ra
     }
     if (joined || reference.micro_batches.size() == 1) {
       const Whole& whole = joined ? *joined : first;
-      for (JudgedValue& value : values)
+      std::vector<Comparer> comparers;
+      for (JudgedValue& value : values) {
+        Comparer& comparer = comparers.emplace_back(value, reference.norm, step, has_scale(key.kind));
         for (const Reading& reading : readings_of(whole, place_of(value))) {
           are_by_sample = are_by_sample || reading.is_by_sample;
           if (key.kind == PieceKind::backward && !reading.is_by_sample) continue;
-          compare_with(value, sketch_of_part(whole, reading, value.piece->box), reference.norm, fraction(value, whole));
+          comparer.compare(whole, reading, sketch_of_part(whole, reading, value.piece->box));
         }
+      }
+      decide(comparers);
     }
     if (are_by_sample) return values;
   }
 
   // What has no rows of samples: the loss, and gradients that are sums over samples, add up. Others are replicas.
   if (has_scale(key.kind)) values = added_up(values, step.layout);
+  std::vector<Comparer> comparers;
   for (JudgedValue& value : values) {
-    value.fits = false;
     PiecePlace place = place_of(value);
     place.rows = nullptr;
     const Whole& whole = whole_for(value);
+    Comparer& comparer = comparers.emplace_back(value, reference.norm, step, has_scale(key.kind));
     for (const Reading& reading : readings_of(whole, place)) {
       Summary part = sketch_of_part(whole, reading, value.piece->box);
       if (has_scale(key.kind))
@@ -145,9 +236,13 @@ std::vector<JudgedValue> judged_values(const PieceKey& key, const std::vector<Ra
           add(part.sums, more.sums);
           part.not_finite += more.not_finite;
         }
-      compare_with(value, part, reference.norm, fraction(value, whole));
+      comparer.compare(whole, reading, part);
     }
   }
+  decide(comparers);
+  for (JudgedValue& value : values)
+    if (value.ranks.size() > 1 || reference.micro_batches.size() > 1 || (value.is_sum && step.layout.micro_batches > 1))
+      value.expected.reset();
   return values;
 }
 

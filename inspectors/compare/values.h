@@ -9,8 +9,18 @@
 
 namespace lockstep::inspect::compare {
 
+/// What is nearer than something else by this factor is what a wrong value should be. Parts that a value has nothing to do
+/// with are as far from it as from each other.
+constexpr double kClearlyNearer = 0.5;
+
 /// Where samples are in the batch of the reference.
 using Rows = std::map<std::pair<int, uint32_t>, std::vector<int64_t>>;  // by rank and micro-batch of the candidate
+
+/// Elements in row-major order.
+struct Elements {
+  Element element = Element::float32;
+  std::vector<std::byte> bytes;
+};
 
 /// A piece, or several that are a value only together.
 struct JudgedValue {
@@ -23,6 +33,10 @@ struct JudgedValue {
   double error = 0;  // relative to the part of the reference
   Summary part;  // the one that is nearest
   bool fits = false;  // there is a part of this shape
+  double resolution = 0;  // of sums of several pieces, which files have rounded: nearer than this, they are the same
+  /// What the rank should have here: the part of the reference, in the rank's own scale. Where it is asked for
+  /// (CandidateStep), the piece is a value by itself, and it is clear which part that is.
+  std::optional<Elements> expected;
 };
 
 /// The reference's value of a key.
@@ -36,13 +50,11 @@ struct CandidateStep {
   const Layout& layout;
   const Rows& rows;
   double scale = 1;  // of losses and their gradients: between a rank's and those of the global batch
+  std::optional<double> tolerance = std::nullopt;  // given: it is asked for what values should be
 };
 
 /// Returns the values of `pieces`, compared with the reference.
 std::vector<JudgedValue> judged_values(const PieceKey& key, const std::vector<RankPiece>& pieces,
                                        const ReferenceValue& reference, const CandidateStep& step);
-
-/// Compares with one reading; sets `error`, `part` and `fits` if it is nearer than what is there.
-void compare_with(JudgedValue& value, const Summary& part, double reference_norm, double fraction);
 
 }  // namespace lockstep::inspect::compare

@@ -9,7 +9,7 @@
 namespace lockstep::inspect::compare {
 namespace {
 
-constexpr size_t kMostNames = 6;
+constexpr size_t kMostNames = 6, kMostLikewise = 2;
 
 FindingKind kind_of(PieceKind kind) {
   switch (kind) {
@@ -38,10 +38,6 @@ Finding fault_of(const PieceKey& key, const RankSet& ranks) {
           .kind = kind_of(key.kind)};
 }
 
-FindingTensor tensor_of(const PieceKey& key, const Piece& piece) {
-  return {.name = key.name, .dtype = name_of(piece.element), .shape = piece.box.size};
-}
-
 /// Returns "2.3e-03", or how else numbers of this size are read best.
 std::string times(double factor) {
   return factor < 1e4 ? fmt::format("{:.3g}", factor) : fmt::format("{:.1e}", factor);
@@ -54,10 +50,10 @@ std::string size_words(double error, double tolerance, const std::string& unit) 
   return fmt::format(" (relative difference {:.1e})", error);
 }
 
-std::string listed(const std::vector<std::string>& names) {
+std::string listed(const std::vector<std::string>& names, size_t most = kMostNames) {
   std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kMostNames); ++i) text += (i > 0 ? ", " : "") + names[i];
-  if (names.size() > kMostNames) text += fmt::format(" and {} more", names.size() - kMostNames);
+  for (size_t i = 0; i < std::min(names.size(), most); ++i) text += (i > 0 ? ", " : "") + names[i];
+  if (names.size() > most) text += fmt::format(" and {} more", names.size() - most);
   return text;
 }
 
@@ -123,6 +119,10 @@ std::string steps_words(int64_t steps) { return fmt::format("{} step{}", steps, 
 
 std::string damage_words(const Recording& recording) {
   return recording.damaged_at ? fmt::format("it is damaged, or cut off, at byte {}", *recording.damaged_at) : "";
+}
+
+FindingTensor tensor_of(const PieceKey& key, const Piece& piece) {
+  return {.name = key.name, .dtype = name_of(piece.element), .shape = piece.box.size};
 }
 
 void add_value(std::vector<std::string>& values, const PieceKey& key, const RankSet& ranks) {
@@ -204,11 +204,26 @@ Finding finding_of_extra(const PieceKey& key, const RankSet& absent, const std::
   return finding;
 }
 
+Finding finding_of_no_difference(int64_t steps) {
+  return note(fmt::format(
+      "in {} of its run in which each value was replaced by the reference's, nothing differs: the difference "
+      "adds up over several values, or is not there in each run",
+      steps_words(steps)));
+}
+
+Finding finding_of_failed_run(const std::string& why) {
+  return note("only the first fault is known, since there is no whole run in which values were replaced: " + why);
+}
+
+void add_likewise(const std::map<size_t, std::vector<std::string>>& values, std::vector<Finding>& findings) {
+  for (const auto& [index, names] : values) findings[index].message += "; likewise " + listed(names, kMostLikewise);
+}
+
 double error_between(const Piece& a, const Piece& b) {
   if (a.flags != b.flags || a.element != b.element || a.box != b.box || a.summary.not_finite != b.summary.not_finite)
     return INFINITY;
   const double size = norm(a.summary.sums), apart = norm(difference(b.summary.sums, 1, a.summary.sums));
-  if (apart == 0) return 0;
+  if (apart == 0) return a.checksum == b.checksum ? 0 : resolution_of(a.element);
   return size > 0 && std::isfinite(apart) ? apart / size : INFINITY;
 }
 
@@ -219,8 +234,9 @@ void add_notes(const Run& reference, const Run& candidate, Comparison& compariso
   const auto broke_off = [](const Recording& each) { return each.steps < each.about.steps && !each.is_complete; };
   for (const Run* run : {&reference, &candidate})
     for (const Recording& each : run->ranks) is_damaged = is_damaged || each.damaged_at || broke_off(each);
-  comparison.is_same = !has_fault && comparison.compared > 0 && comparison.not_recorded.empty() &&
-                       comparison.only_in_candidate.empty() && !comparison.has_silent_loss && !is_damaged;
+  comparison.is_same = !has_fault && !comparison.is_replaced && comparison.compared > 0 &&
+                       comparison.not_recorded.empty() && comparison.only_in_candidate.empty() &&
+                       !comparison.has_silent_loss && !is_damaged;
   const auto steps = steps_words(comparison.steps);
   if (!has_fault && comparison.compared == 0)
     findings.push_back(note("nothing could be compared"));
@@ -230,10 +246,20 @@ void add_notes(const Run& reference, const Run& candidate, Comparison& compariso
                     comparison.is_same ? "same training" : "what was recorded by both is the same, and that is not all",
                     comparison.compared, steps, same_words(comparison)),
         comparison.is_same ? Verdict::ok : Verdict::unsupported));
+  else if (comparison.is_replaced)
+    findings.push_back(note(fmt::format(
+        "{} of the {} values that were compared in {} differ. Each was replaced by the reference's once it was "
+        "recorded, so that what comes after it does not follow from it. What computes a value in another way has other "
+        "gradients, too",
+        comparison.differing, comparison.compared, steps)));
   else if (comparison.differing > 1 && findings.front().kind != FindingKind::input)
     findings.push_back(note(
         fmt::format("{} of the {} values that were compared in {} differ; those after the first may follow from it",
                     comparison.differing, comparison.compared, steps)));
+  if (!comparison.not_replaced.empty())
+    findings.push_back(
+        note("these differ and could not be replaced, so that what comes after them may follow from them: " +
+             listed(comparison.not_replaced)));
   if (!comparison.not_recorded.empty())
     findings.push_back(
         note("not compared, because the candidate has no recording of it: " + listed(comparison.not_recorded)));

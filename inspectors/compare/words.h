@@ -1,5 +1,6 @@
 // What a comparison says, in findings.
 #pragma once
+#include <map>
 #include <string>
 
 #include "inspectors/compare/causes.h"
@@ -11,6 +12,7 @@ namespace lockstep::inspect::compare {
 std::string value_words(const PieceKey& key);
 /// Returns the same with the step before it.
 std::string words_of(const PieceKey& key);
+FindingTensor tensor_of(const PieceKey& key, const Piece& piece);
 /// Adds it, but for steps. `ranks`: those that it is about, unless it is about all.
 void add_value(std::vector<std::string>& values, const PieceKey& key, const RankSet& ranks = {});
 
@@ -27,6 +29,14 @@ Finding finding_of_absent(const PieceKey& key, const RankSet& ranks);
 Finding finding_of_unread(const PieceKey& key, const RankSet& ranks);
 /// Of a parameter that has no gradient in the reference.
 Finding finding_of_extra(const PieceKey& key, const RankSet& absent, const std::vector<RankPiece>& pieces);
+
+/// Says that a run with replacements has found nothing, in so many steps.
+Finding finding_of_no_difference(int64_t steps);
+/// Says that there is no such run, or that it can't be judged.
+Finding finding_of_failed_run(const std::string& why);
+
+/// Adds values of the same cause to the messages of findings, by their indices.
+void add_likewise(const std::map<size_t, std::vector<std::string>>& values, std::vector<Finding>& findings);
 
 /// Returns how far pieces of runs of one layout are apart, relative; infinity where shape, dtype or presence differ.
 double error_between(const Piece& a, const Piece& b);

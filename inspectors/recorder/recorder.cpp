@@ -80,6 +80,7 @@ struct CompareRecorder::State {
   State(const compare::RecordedRun& given, const compare::RecordingAbout& about)
       : run(given), writer(compare::path_of_recording(given.folder, about.rank), about) {
     if (run.noise > 0) noise.emplace(run.noise);
+    if (!run.replacements.empty()) replacements.emplace(compare::path_of_recording(run.replacements, about.rank));
   }
 
   void add(PieceKind kind, const std::string& name, const torch::Tensor& tensor, uint32_t batch = 0, uint32_t call = 0,
@@ -99,11 +100,17 @@ struct CompareRecorder::State {
     const std::lock_guard lock(mutex);
     recorded.piece.name = number_of(name);
     writer.add_piece(recorded.piece, is_there && run.has_values ? recorded.values() : std::string_view());
+    if (!replacements || !is_there) return;
+    const bool is_of_model =
+        kind == PieceKind::forward && tensor.has_storage() &&
+        std::ranges::any_of(of_models, [&](const torch::Tensor& each) { return each.is_alias_of(tensor); });
+    if (is_of_model || !compare::replace_values(tensor, *replacements, name, recorded.piece))
+      note_once(name + compare::kNotReplaced);
   }
 
   void note(const std::string& text) {
     const std::lock_guard lock(mutex);
-    if (notes.insert(text).second) writer.add_note(text);
+    note_once(text);
   }
 
   uint32_t current() const { return micro_batch < 0 ? 0 : static_cast<uint32_t>(micro_batch); }
@@ -120,16 +127,22 @@ struct CompareRecorder::State {
   std::mutex mutex;  // autograd has a thread for each device
   compare::RecordingWriter writer;
   std::optional<RoundingNoise> noise;
+  std::optional<compare::Replacements> replacements;  // values are replaced once they are recorded
   int64_t step = 0;
   int64_t micro_batch = -1;  // of this step
   int models = 0;
   bool is_over = false, is_closed = false;
   std::vector<std::pair<std::string, torch::Tensor>> parameters;  // of all models
+  std::vector<torch::Tensor> of_models;  // these and the buffers
   std::map<std::string, std::string> types;  // of modules, by name
   std::map<std::tuple<PieceKind, std::string, uint32_t>, uint32_t> calls;  // in this step, by micro-batch
   std::set<std::string> notes;
 
  private:
+  void note_once(const std::string& text) {
+    if (notes.insert(text).second) writer.add_note(text);
+  }
+
   uint32_t number_of(const std::string& name) {
     const auto known = numbers.find(name);
     if (known != numbers.end()) return known->second;
@@ -177,7 +190,9 @@ void CompareRecorder::add_model(const torch::nn::Module& module) {
     check_dropout(item.key(), *item.value());
     state_->types.emplace(prefix + item.key(), type_of(*item.value()));
   }
+  for (const torch::Tensor& each : module.buffers()) state_->of_models.push_back(each);
   for (const auto& item : module.named_parameters()) {
+    state_->of_models.push_back(item.value());
     state_->parameters.emplace_back(prefix + item.key(), item.value());
     if (state_->step == 0) state_->add(PieceKind::initial, prefix + item.key(), item.value());
   }
@@ -194,9 +209,11 @@ void CompareRecorder::samples(const std::vector<torch::Tensor>& inputs) {
     const WithoutRoundingNoise no_noise;
     const std::vector<uint64_t> hashes = compare::sample_hashes(inputs);
     if (hashes.empty()) state_->note("samples() was given no tensor with rows, so samples were not compared");
+    const compare::Samples samples{
+        .step = static_cast<uint32_t>(state_->step), .micro_batch = state_->current(), .hashes = hashes};
+    if (state_->replacements) state_->replacements->check_samples(samples);
     const std::lock_guard lock(state_->mutex);
-    state_->writer.add_samples(
-        {.step = static_cast<uint32_t>(state_->step), .micro_batch = state_->current(), .hashes = hashes});
+    state_->writer.add_samples(samples);
   }
   state_->set_noise(true);
 }
@@ -207,13 +224,16 @@ torch::Tensor CompareRecorder::output(const std::string& name, const torch::Tens
   state_->add(PieceKind::forward, name, value, batch, call);
   if (value.requires_grad())
     value.register_hook(
-        [state = std::weak_ptr<State>(state_), step = state_->step, name, batch, call](const torch::Tensor& gradient) {
+        [state = std::weak_ptr<State>(state_), step = state_->step, name, batch, call](const torch::Tensor& given) {
           const auto alive = state.lock();
-          if (!alive || alive->is_over || alive->step != step || !gradient.defined()) return;
+          if (!alive || alive->is_over || alive->step != step || !given.defined()) return given;
+          // Another value may have the same gradient, whose replacement is its own.
+          const torch::Tensor gradient = alive->replacements ? given.clone() : given;
           // Several losses may be traced back through one output. Each gradient has a name of its own.
           const uint32_t earlier = alive->next_call(PieceKind::backward, fmt::format("{}, call {}", name, call), batch);
           alive->add(PieceKind::backward, earlier == 0 ? name : fmt::format("{} (backward {})", name, earlier + 1),
                      gradient, batch, call);
+          return gradient;
         });
   return value;
 }
@@ -290,9 +310,43 @@ std::vector<compare::RecordedRun> begin_reference(const std::string& folder, con
 compare::RecordedRun begin_candidate(const std::string& folder, const CompareOptions& options) {
   compare::RecordedRun run = compare::run_of_candidate(folder, options.steps());
   const bool has_group = dist::is_initialized();
-  if (!has_group || dist::get_rank() == 0) compare::prepare_run(run);
+  if (!has_group || dist::get_rank() == 0) {
+    compare::remove_candidate(folder);
+    compare::prepare_run(run);
+  }
   if (has_group) dist::barrier();
   return run;
+}
+
+std::optional<compare::RecordedRun> begin_replaced(const std::string& folder, const CompareOptions& options) {
+  if (!options.all_faults()) return std::nullopt;
+  const compare::RecordedRun run = compare::run_with_replacements(folder, options.steps());
+  const bool has_group = dist::is_initialized();
+  if (has_group) dist::barrier();  // all recordings are complete
+  enum Answer { same, differs, failed };
+  std::string problem = "rank 0 could not judge the candidate";
+  Answer answer = same;
+  if (!has_group || dist::get_rank() == 0) {
+    try {
+      compare::RunFolders folders = compare::reference_in(folder);
+      compare::set_candidate(folders, folder);
+      if (compare::judge_folders(folders, {}).differing > 0) {
+        compare::write_replacements(folder, folders, {});
+        compare::prepare_run(run);
+        answer = differs;
+      }
+    } catch (const std::exception& error) {
+      problem = error.what();
+      answer = failed;
+    }
+  }
+  if (has_group) {  // the others wait for it, also where it has failed
+    std::vector<int> sent{answer};
+    dist::broadcast_object_list(sent, 0);
+    answer = static_cast<Answer>(sent.front());
+  }
+  if (answer == failed) throw Error("inspect::record_candidate: " + problem);
+  return answer == differs ? std::optional(run) : std::nullopt;
 }
 
 }  // namespace detail

@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -69,7 +70,8 @@ class CompareRecorder {
   /// Begins a micro-batch, whose samples are the rows of `inputs`. Ranks with the same samples share their work.
   void samples(const std::vector<torch::Tensor>& inputs);
   /// Records a value of forward, and its gradient when backward has it. `name` is that of the module that has computed it,
-  /// or any other; a part of it may be an n-th of the reference's value. Returns `value`.
+  /// or any other; a part of it may be an n-th of the reference's value. Returns `value`, which has the reference's elements
+  /// where they are replaced.
   torch::Tensor output(const std::string& name, const torch::Tensor& value);
   /// Records the loss of a micro-batch, a scalar that is passed to backward as it is here. Returns it.
   torch::Tensor loss(const torch::Tensor& value);
@@ -112,6 +114,9 @@ struct CompareOptions {
   TORCH_ARG(int64_t, steps) = 2;
   /// Perturbed runs of the reference. Each costs a run of it.
   TORCH_ARG(int64_t, runs) = 4;
+  /// If the candidate differs, it is run once more, and each value is replaced by the reference's once it is recorded: then
+  /// `%compare` reports all faults, and not only the first.
+  TORCH_ARG(bool, all_faults) = false;
 };
 
 namespace detail {
@@ -121,6 +126,8 @@ std::vector<compare::RecordedRun> begin_reference(const std::string& folder, con
 /// Removes an earlier candidate's recordings, and returns the run. Collective over the default group: no rank records before
 /// they are gone.
 compare::RecordedRun begin_candidate(const std::string& folder, const CompareOptions& options);
+/// Returns the run whose values are replaced; nothing where none is wanted, or the candidate is the same training. Collective.
+std::optional<compare::RecordedRun> begin_replaced(const std::string& folder, const CompareOptions& options);
 }  // namespace detail
 
 /// Calls `train(recorder)` once as it is, and some times with its values changed by what rounding changes: on rank 0 of the
@@ -138,14 +145,18 @@ void record_reference(const std::string& folder, Train&& train, const CompareOpt
   }
 }
 
-/// Calls `train(recorder)` once. Collective over the default group, whose ranks write to the same `folder`. Throws as above,
-/// and what dist::barrier throws.
+/// Calls `train(recorder)` once, or twice (CompareOptions::all_faults). Collective over the default group, whose ranks write
+/// to the same `folder`. Throws as above, and what dist::barrier and dist::broadcast_object_list throw.
 template <typename Train>
 void record_candidate(const std::string& folder, Train&& train, const CompareOptions& options = {}) {
   const UncountedSteps uncounted;
-  CompareRecorder recorder(detail::begin_candidate(folder, options));
-  train(recorder);
-  recorder.close();
+  const auto record = [&](const compare::RecordedRun& run) {
+    CompareRecorder recorder(run);
+    train(recorder);
+    recorder.close();
+  };
+  record(detail::begin_candidate(folder, options));
+  if (const auto replaced = detail::begin_replaced(folder, options)) record(*replaced);
 }
 
 }  // namespace lockstep::inspect

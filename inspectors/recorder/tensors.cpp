@@ -1,6 +1,7 @@
 #include "inspectors/recorder/tensors.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <c10/core/GradMode.h>
 
 #include <optional>
@@ -37,6 +38,30 @@ std::optional<Element> element_of(at::ScalarType type) {
   }
 }
 
+at::ScalarType type_of(Element element) {
+  switch (element) {
+    case Element::float64:
+      return at::kDouble;
+    case Element::bfloat16:
+      return at::kBFloat16;
+    case Element::float16:
+      return at::kHalf;
+    case Element::int8:
+      return at::kChar;
+    case Element::uint8:
+      return at::kByte;
+    case Element::int16:
+      return at::kShort;
+    case Element::int32:
+      return at::kInt;
+    case Element::int64:
+      return at::kLong;
+    case Element::float32:
+      break;
+  }
+  return at::kFloat;
+}
+
 std::pair<at::Tensor, Element> recordable(at::Tensor tensor) {
   const auto element = element_of(tensor.scalar_type());
   if (tensor.layout() != at::kStrided) tensor = tensor.to_dense();
@@ -58,6 +83,17 @@ RecordedTensor recorded(Piece piece, const at::Tensor& tensor, at::IntArrayRef s
   result.piece.box = {shape.vec(), offset.vec(), result.readable.sizes().vec()};
   result.piece.summary = sketch_of(result.piece.element, result.readable.const_data_ptr(), result.piece.box);
   return result;
+}
+
+bool replace_values(const at::Tensor& tensor, const Replacements& replacements, const std::string& name,
+                    const Piece& recorded) {
+  const Piece* found = replacements.find(name, recorded);
+  if (!found) return true;
+  if (tensor.layout() != at::kStrided || at::has_internal_overlap(tensor) == at::MemOverlap::Yes) return false;
+  std::vector<std::byte> values = replacements.recording().values(*found);
+  const c10::NoGradGuard no_grad;
+  tensor.variable_data().copy_(at::from_blob(values.data(), tensor.sizes(), type_of(found->element)));
+  return true;
 }
 
 std::vector<uint64_t> sample_hashes(const std::vector<at::Tensor>& inputs) {

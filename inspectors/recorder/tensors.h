@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "inspectors/compare/recording.h"
+#include "inspectors/compare/replacements.h"
 
 namespace lockstep::inspect::compare {
 
@@ -21,6 +22,12 @@ struct RecordedTensor {
 /// `piece`. Dtypes that recordings don't have are converted to float32. Copies tensors of other devices to the host.
 /// Local. Throws c10::Error for complex numbers, and for a shape with another number of dimensions.
 RecordedTensor recorded(Piece piece, const at::Tensor& tensor, at::IntArrayRef shape, at::IntArrayRef offset);
+
+/// Replaces the values of `tensor`, which was recorded as `recorded`, where there is a replacement. Autograd does not see it:
+/// what backward keeps of the tensor is replaced, too. Local. Returns false where the tensor can't be written: it is
+/// sparse, or its elements share memory. Throws Error for a file that can't be read.
+bool replace_values(const at::Tensor& tensor, const Replacements& replacements, const std::string& name,
+                    const Piece& recorded);
 
 /// Returns the hash of each sample of a batch: of the rows of all inputs that have as many rows as the first.
 std::vector<uint64_t> sample_hashes(const std::vector<at::Tensor>& inputs);

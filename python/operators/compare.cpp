@@ -4,8 +4,11 @@
 
 #include <memory>
 #include <mutex>
+#include <set>
 
+#include "inspectors/compare/folders.h"
 #include "inspectors/compare/recording.h"
+#include "inspectors/compare/replacements.h"
 #include "inspectors/recorder/tensors.h"
 #include "protocol/error.h"
 
@@ -19,6 +22,9 @@ using nlohmann::json;
 struct OpenRecording {
   std::mutex mutex;
   std::unique_ptr<compare::RecordingWriter> writer;
+  std::unique_ptr<compare::Replacements> replacements;  // null: values stay as they are
+  std::vector<std::string> names;
+  std::set<std::string> not_replaced;  // of which it was noted
   bool has_values = false;
 };
 
@@ -34,6 +40,17 @@ json with_writer(const Use& use) {
   return use(*opened().writer);
 }
 
+compare::Piece piece_of(at::IntArrayRef where) {
+  TORCH_CHECK(where.size() == 7, "a piece of a recording: wrong arguments");
+  return {.step = static_cast<uint32_t>(where[2]),
+          .name = static_cast<uint32_t>(where[1]),
+          .micro_batch = static_cast<uint32_t>(where[3]),
+          .call = static_cast<uint32_t>(where[4]),
+          .kind = static_cast<compare::PieceKind>(where[0]),
+          .flags = static_cast<uint8_t>(where[5]),
+          .lead = static_cast<int32_t>(where[6])};
+}
+
 }  // namespace
 
 json compare_open(const Call& call) {
@@ -45,6 +62,10 @@ json compare_open(const Call& call) {
                                       .has_values = given.at("has_values"),
                                       .noise = given.at("noise")};
   const std::lock_guard lock(opened().mutex);
+  const std::string replacements = given.at("replacements");
+  if (!replacements.empty())
+    opened().replacements =
+        std::make_unique<compare::Replacements>(compare::path_of_recording(replacements, about.rank));
   opened().writer = std::make_unique<compare::RecordingWriter>(given.at("path"), about);
   opened().has_values = about.has_values;
   return json::object();
@@ -52,7 +73,8 @@ json compare_open(const Call& call) {
 
 json compare_name(const Call& call) {
   return with_writer([&](compare::RecordingWriter& writer) {
-    return json({{"name", writer.add_name({call.arguments.at("name"), call.arguments.at("type")})}});
+    opened().names.push_back(call.arguments.at("name"));
+    return json({{"name", writer.add_name({opened().names.back(), call.arguments.at("type")})}});
   });
 }
 
@@ -81,14 +103,8 @@ json compare_close(const Call&) {
 }
 
 void compare_piece(const at::Tensor& tensor, at::IntArrayRef where, at::IntArrayRef shape, at::IntArrayRef offset) {
-  TORCH_CHECK(where.size() == 7 && shape.size() == offset.size(), "compare_piece: wrong arguments");
-  compare::Piece piece{.step = static_cast<uint32_t>(where[2]),
-                       .name = static_cast<uint32_t>(where[1]),
-                       .micro_batch = static_cast<uint32_t>(where[3]),
-                       .call = static_cast<uint32_t>(where[4]),
-                       .kind = static_cast<compare::PieceKind>(where[0]),
-                       .flags = static_cast<uint8_t>(where[5]),
-                       .lead = static_cast<int32_t>(where[6])};
+  TORCH_CHECK(shape.size() == offset.size(), "compare_piece: wrong arguments");
+  compare::Piece piece = piece_of(where);
   compare::RecordedTensor recorded{.piece = piece, .readable = {}};
   const bool is_there = !(piece.flags & compare::Piece::absent);
   if (is_there) recorded = compare::recorded(std::move(piece), tensor, shape, offset);
@@ -97,11 +113,23 @@ void compare_piece(const at::Tensor& tensor, at::IntArrayRef where, at::IntArray
   opened().writer->add_piece(recorded.piece, is_there && opened().has_values ? recorded.values() : std::string_view());
 }
 
+void compare_replace(const at::Tensor& tensor, at::IntArrayRef where, bool stays) {
+  compare::Piece piece = piece_of(where);
+  piece.box.size = tensor.sizes().vec();
+  const std::lock_guard lock(opened().mutex);
+  if (!opened().writer || !opened().replacements) throw Error("no recording with replacements is open");
+  const std::string& name = opened().names.at(piece.name);
+  const bool is_replaced = !stays && compare::replace_values(tensor, *opened().replacements, name, piece);
+  if (!is_replaced && opened().not_replaced.insert(name).second)
+    opened().writer->add_note(name + compare::kNotReplaced);
+}
+
 int64_t compare_samples(const std::vector<at::Tensor>& inputs, int64_t step, int64_t micro_batch) {
   const compare::Samples samples{.step = static_cast<uint32_t>(step),
                                  .micro_batch = static_cast<uint32_t>(micro_batch),
                                  .hashes = compare::sample_hashes(inputs)};
   with_writer([&](compare::RecordingWriter& writer) {
+    if (opened().replacements) opened().replacements->check_samples(samples);
     writer.add_samples(samples);
     return json::object();
   });

@@ -379,6 +379,7 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("compare_close", compare_close);
   // These are called for every output of a module, hence without JSON.
   m.def("compare_piece(Tensor tensor, int[] place, int[] shape, int[] offset) -> ()", compare_piece);
+  m.def("compare_replace(Tensor(a!) tensor, int[] place, bool stays) -> ()", compare_replace);
   m.def("compare_samples(Tensor[] inputs, int step, int micro_batch) -> int", compare_samples);
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "inspectors/compare/folders.h"
+#include "inspectors/compare/words.h"
 #include "protocol/error.h"
 #include "shell/commands/command.h"
 #include "shell/commands/compared_runs.h"
@@ -29,7 +30,7 @@ struct CompareCommand {
   std::string reference, candidate, keep;
   std::optional<int> steps, runs;
   std::optional<double> factor, rtol;
-  bool as_json = false;
+  bool all_faults = false, as_json = false;
 };
 
 void check_reference(const std::string& folder) {
@@ -39,13 +40,14 @@ void check_reference(const std::string& folder) {
         fmt::format("the reference has {} ranks: it is the training of one process, on the whole batch", ranks));
 }
 
+int run(const std::string& what, const std::string& line, const compare::RecordedRun& each) {
+  write_message(what);
+  return run_recorded(what, line, each);
+}
+
 /// Runs what was given as commands. Returns the exit code of an interrupt, or 0.
 int record(const CompareCommand& command, const std::string& keep, compare::RunFolders& folders) {
   const int steps = command.steps.value_or(kSteps);
-  const auto run = [&](const std::string& what, const std::string& line, const compare::RecordedRun& each) {
-    write_message(what);
-    return run_recorded(what, line, each);
-  };
   if (!command.reference.empty()) {
     compare::remove_runs(keep);
     const int perturbed = command.runs.value_or(kPerturbedRuns);
@@ -63,9 +65,20 @@ int record(const CompareCommand& command, const std::string& keep, compare::RunF
     }
   }
   if (command.candidate.empty()) return 0;
+  compare::remove_candidate(keep);
   const compare::RecordedRun candidate = compare::run_of_candidate(keep, steps);
   folders.candidate = candidate.folder;
   return run("the candidate", command.candidate, candidate);
+}
+
+/// Runs the candidate once more, with its values replaced. Returns as record() does.
+int record_replaced(const CompareCommand& command, const std::string& keep, compare::RunFolders& folders,
+                    const compare::JudgeOptions& options) {
+  compare::write_replacements(keep, folders, options);
+  const compare::RecordedRun run_again = compare::run_with_replacements(keep, command.steps.value_or(kSteps));
+  folders.replaced = run_again.folder;
+  folders.replacements = run_again.replacements;
+  return run("the candidate, its values replaced by the reference's", command.candidate, run_again);
 }
 
 void check(const CompareCommand& command) {
@@ -86,6 +99,8 @@ void check(const CompareCommand& command) {
     throw UsageError("--runs are those of --reference, which is not given");
   if (command.rtol && !command.reference.empty())
     throw UsageError("--rtol is for recordings without perturbed runs, and --reference makes some");
+  if (command.all_faults && (command.candidate.empty() || only_records))
+    throw UsageError("--all-faults runs --candidate once more, with the values of a reference: give both");
   if (command.rtol && (!std::isfinite(*command.rtol) || *command.rtol < 0))
     throw UsageError("--rtol is a number that is not negative");
 }
@@ -102,12 +117,30 @@ int run_compare(const CompareCommand& command) {
     if (command.factor && folders.perturbed.empty())
       throw UsageError("--factor is for perturbed runs, and " + folders.reference + " has none beside it");
     if (command.rtol) compare::check_takes_rtol(folders);
+    if (command.all_faults && folders.perturbed.empty() && !command.rtol)
+      throw UsageError("--all-faults needs to know how far values may differ, and " + folders.reference +
+                       " has no perturbed runs beside it: give --rtol, or record the reference with perturbed runs");
+    if (command.all_faults && !compare::read_run(folders.reference).ranks.front().about.has_values)
+      throw UsageError("--all-faults needs the values of a reference, and " + folders.reference + " has sketches only");
   }
-  if (command.folders.size() == 2) folders.candidate = compare::candidate_in(command.folders.back());
+  if (command.folders.size() == 2) compare::set_candidate(folders, command.folders.back());
   if (const int code = record(command, keep, folders)) return code;
   if (folders.candidate.empty() || folders.reference.empty()) return kExitOk;
-  const compare::Comparison result = compare::judge_folders(
-      folders, {.factor = command.factor.value_or(compare::kRoundingFactor), .rtol = command.rtol});
+  const compare::JudgeOptions options{.factor = command.factor.value_or(compare::kRoundingFactor),
+                                      .rtol = command.rtol};
+  compare::Comparison result = compare::judge_folders(folders, options);
+  if (command.all_faults && result.differing > 0) {
+    try {
+      if (const int code = record_replaced(command, keep, folders, options)) {
+        compare::remove_replaced(keep);
+        return code;
+      }
+      result = compare::judge_folders(folders, options);
+    } catch (const Error& error) {
+      compare::remove_replaced(keep);
+      result.findings.push_back(compare::finding_of_failed_run(error.what()));
+    }
+  }
   const int code = has_fault(result.findings) ? kExitFailed : result.is_same ? kExitOk : kExitUsage;
   if (!command.as_json) {
     print_findings(result.findings);
@@ -122,6 +155,8 @@ int run_compare(const CompareCommand& command) {
                           {"unit", result.unit},
                           {"factor", command.factor.value_or(compare::kRoundingFactor)},
                           {"perturbed", folders.perturbed.size()},
+                          {"replaced", result.is_replaced},
+                          {"not_replaced", result.not_replaced},
                           {"says_nothing", result.says_nothing},
                           {"not_recorded", result.not_recorded},
                           {"only_in_candidate", result.only_in_candidate}},
@@ -149,6 +184,9 @@ std::function<int()> set_up_compare(CLI::App& app) {
       ->check(CLI::Range(1.0, 1e6));
   app.add_option("--rtol", command->rtol, "For recordings without perturbed runs: how far values may differ, relative")
       ->type_name("R");
+  app.add_flag("--all-faults", command->all_faults,
+               "If the candidate differs, run it once more with each value replaced by the reference's once it is "
+               "recorded, and report all differences");
   app.add_option("--keep", command->keep, "Keep recordings and outputs of the runs in this folder")
       ->type_name("FOLDER");
   app.add_flag("--json", command->as_json, "JSON lines: compare, finding, end");

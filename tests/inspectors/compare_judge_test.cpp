@@ -54,6 +54,23 @@ TEST_F(CompareJudge, TheMicroBatchOfAnOutput) {
   EXPECT_THAT(fault.message, HasSubstr("in micro-batch 2"));
 }
 
+// The sums of several pieces are not judged by the first of them.
+TEST_F(CompareJudge, APartialValueThatEachRankHasAllOf) {
+  const Finding fault = fault_of({.same_samples = 2, .fault = [](int, RecordedValue& value) {
+                                    if (value.kind == PieceKind::forward) value.flags = Piece::placed | Piece::partial;
+                                  }});
+  EXPECT_THAT(fault.message, HasSubstr("the output of layer, over ranks 0-1, is not the reference's: it is 2 ×"));
+}
+
+TEST_F(CompareJudge, AFactorOfAParameterIsNoneOfItsGradient) {
+  const Finding fault = fault_of({.micro_batches = 4, .fault = [](int, RecordedValue& value) {
+                                    if (value.kind == PieceKind::parameter)
+                                      for (float& each : value.values) each *= 4;
+                                  }});
+  EXPECT_THAT(fault.message, HasSubstr("it is 4 × the reference's"));
+  EXPECT_THAT(fault.message, HasSubstr("so the update is another"));
+}
+
 TEST_F(CompareJudge, LossesOfMicroBatchesThatAreNotDivided) {
   const Finding fault = fault_of({.micro_batches = 4, .fault = [](int, RecordedValue& value) {
                                     if (value.kind == PieceKind::loss || value.kind == PieceKind::backward)

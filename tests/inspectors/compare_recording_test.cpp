@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "compare_runs.h"
+#include "inspectors/compare/folders.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
 
@@ -107,6 +108,45 @@ TEST(Recording, IsReadAsItWasWritten) {
   const std::vector<std::byte> values = recording.values(first);
   const Values expected = made_up(kInputs * kOutputs, 2);
   EXPECT_EQ(std::memcmp(values.data(), expected.data(), values.size()), 0);
+}
+
+/// Writes a piece as rank 0's only one, and reads it.
+compare::Run run_of(const std::string& folder, Piece piece) {
+  std::filesystem::create_directories(folder);
+  RecordingWriter writer(path_of_recording(folder, 0), {.steps = 1});
+  piece.kind = PieceKind::gradient;
+  piece.name = writer.add_name({"w", ""});
+  writer.add_piece(piece);
+  writer.end_step();
+  writer.close();
+  return read_run(folder);
+}
+
+TEST(Recording, SumsOfFloat32AreRoundedAndOthersAreNot) {
+  const CompareFolder folder;
+  for (const Element element : {Element::float32, Element::float64, Element::int64}) {
+    Piece piece{.element = element};
+    for (size_t i = 0; i < kSums; ++i) piece.summary.sums[i] = (i % 2 ? -0.1 : 1e-30) / (static_cast<double>(i) + 1);
+    const compare::Run run = run_of(folder.in(name_of(element)), piece);
+    const Piece& read = run.ranks[0].pieces[0];
+    EXPECT_EQ(read.checksum, checksum_of(piece.summary.sums));
+    for (size_t i = 0; i < kSums; ++i) {
+      const double sum = piece.summary.sums[i];
+      EXPECT_LE(std::abs(read.summary.sums[i] - sum), resolution_of(element) / 2 * std::abs(sum));
+    }
+  }
+}
+
+TEST(Recording, SumsThatAreRoundedToTheSameBitsAreNotTheSame) {
+  const CompareFolder folder;
+  Piece piece, other;
+  piece.summary.sums.fill(1);
+  other.summary.sums.fill(1 + 0x1p-40);
+  const compare::Run a = run_of(folder.in("a"), piece), b = run_of(folder.in("b"), other);
+  ASSERT_EQ(a.ranks[0].pieces[0].summary.sums, b.ranks[0].pieces[0].summary.sums);
+  EXPECT_TRUE(judge_same_layout(a, a).is_same);
+  EXPECT_FALSE(judge_same_layout(a, b).is_same);
+  EXPECT_TRUE(judge_same_layout(a, b, {.rtol = 1e-6}).is_same);
 }
 
 TEST(Recording, OfAnotherKindOrVersionIsRefused) {

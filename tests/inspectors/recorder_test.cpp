@@ -20,6 +20,8 @@ namespace lockstep::inspect {
 namespace {
 
 using compare::CompareFolder;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::spawn_ranks;
 
@@ -87,15 +89,15 @@ void train(CompareRecorder& recorder, const Case& given, int rank) {
 }
 
 /// Records the reference and the candidate, and compares them.
-compare::Comparison compared(const Case& given) {
+compare::Comparison compared(const Case& given, const CompareOptions& options = {}) {
   const CompareFolder folder;
   record_reference(folder.path, [](CompareRecorder& recorder) { train(recorder, {}, 0); });
   spawn_ranks(given.ranks, [&](int rank, int) {
-    record_candidate(folder.path, [&](CompareRecorder& recorder) { train(recorder, given, rank); });
+    record_candidate(folder.path, [&](CompareRecorder& recorder) { train(recorder, given, rank); }, options);
   });
   compare::RunFolders folders = compare::reference_in(folder.path);
   EXPECT_EQ(folders.perturbed.size(), 4u);
-  folders.candidate = compare::candidate_in(folder.path);
+  compare::set_candidate(folders, folder.path);
   return compare::judge_folders(folders, {});
 }
 
@@ -138,6 +140,53 @@ TEST(CompareRecorder, NamesTheFirstValueThatDiffers) {
               HasSubstr("step 0: the samples differ: 1 of the 4 samples of rank 1 are not in the reference's batch"));
 }
 
+TEST(CompareRecorder, FindsAllFaultsWhereValuesAreReplaced) {
+  const CompareOptions all = CompareOptions().all_faults(true);
+  const Case three{.ranks = 2,
+                   .averages = false,
+                   .at_start =
+                       [](int rank, NetImpl& net) {
+                         const torch::NoGradGuard no_grad;
+                         if (rank == 1) net.fc2->bias.add_(1e-3);
+                       },
+                   .lr = 0.2};
+  const compare::Comparison result = compared(three, all);
+  EXPECT_TRUE(result.is_replaced);
+  EXPECT_EQ(result.not_replaced, std::vector<std::string>());
+  std::vector<std::string> faults;
+  for (const Finding& each : result.findings)
+    if (each.severity == Severity::fault) faults.push_back(each.message);
+  EXPECT_THAT(
+      faults,
+      ElementsAre(HasSubstr("step 0: the initial value of fc2.bias on rank 1"),
+                  AllOf(HasSubstr("step 0: the gradient of fc1.weight on ranks 0-1"), HasSubstr("not averaged over"),
+                        HasSubstr("; likewise the gradient of fc1.bias, the gradient of fc2.weight and 1 more")),
+                  AllOf(HasSubstr("step 0: the value after the step of fc1.weight"), HasSubstr("; likewise "))));
+  // A candidate that is the same is not run twice.
+  EXPECT_FALSE(compared({.ranks = 2}, all).is_replaced);
+}
+
+TEST(CompareRecorder, RefusesToReplaceValuesOfOtherSamples) {
+  const CompareFolder folder;
+  record_reference(folder.path, [](CompareRecorder& recorder) { train(recorder, {}, 0); });
+  double first = 9;
+  const auto other_each_time = [&](CompareRecorder& recorder) {
+    train(recorder, {.batch = [&](int, torch::Tensor& x) { x[0][0] = first++; }}, 0);
+  };
+  EXPECT_THROW(record_candidate(folder.path, other_each_time, CompareOptions().all_faults(true)), Error);
+}
+
+// The other ranks hear of it, and do not wait.
+TEST(CompareRecorder, AllRanksThrowWhereRankZeroCannotJudge) {
+  const CompareFolder folder;
+  spawn_ranks(2, [&](int rank, int) {
+    EXPECT_THROW(record_candidate(
+                     folder.path, [&](CompareRecorder& recorder) { train(recorder, {.ranks = 2}, rank); },
+                     CompareOptions().all_faults(true)),
+                 Error);
+  });
+}
+
 // Tensor parallelism by hand: a rank has its part of the gate, its part of what is gated, and the columns that read both.
 TEST(CompareRecorder, AWeightOfTwoProjectionsThatIsDivided) {
   struct Gated : torch::nn::Module {
@@ -177,7 +226,7 @@ TEST(CompareRecorder, AWeightOfTwoProjectionsThatIsDivided) {
       record_candidate(folder.path, [&](CompareRecorder& recorder) { run(recorder, rank, 2, reduces); });
     });
     compare::RunFolders folders = compare::reference_in(folder.path);
-    folders.candidate = compare::candidate_in(folder.path);
+    compare::set_candidate(folders, folder.path);
     const compare::Comparison result = compare::judge_folders(folders, {});
     EXPECT_EQ(result.is_same, reduces) << result.findings.front().message;
     if (!reduces) EXPECT_THAT(result.findings.front().message, HasSubstr("step 0: the output of down on ranks 0-1"));
@@ -207,7 +256,7 @@ TEST(CompareRecorder, TakesWrappersHoldersAndFunctionsThatUpdate) {
     });
     static_cast<void>(rank);
   });
-  const compare::Run run = compare::read_run(compare::candidate_in(folder.path));
+  const compare::Run run = compare::read_run(compare::run_of_candidate(folder.path, 2).folder);
   ASSERT_EQ(run.ranks.size(), 2u);
   for (const compare::Recording& rank : run.ranks) {
     EXPECT_TRUE(rank.is_complete);
@@ -238,7 +287,7 @@ TEST(CompareRecorder, ARunThatGoesOnFromTheLastIsRefused) {
   record_reference(folder.path, go_on);
   record_candidate(folder.path, go_on);
   compare::RunFolders folders = compare::reference_in(folder.path);
-  folders.candidate = compare::candidate_in(folder.path);
+  compare::set_candidate(folders, folder.path);
   EXPECT_THROW(compare::judge_folders(folders, {}), Error);
 }
 
@@ -257,7 +306,7 @@ TEST(CompareRecorder, ARunThatBreaksOffIsNotTheSame) {
                                 }),
                std::runtime_error);
   compare::RunFolders folders = compare::reference_in(folder.path);
-  folders.candidate = compare::candidate_in(folder.path);
+  compare::set_candidate(folders, folder.path);
   const compare::Comparison result = compare::judge_folders(folders, {});
   EXPECT_FALSE(result.is_same);
   EXPECT_THAT(result.findings.front().message, HasSubstr("that is not all"));
@@ -290,7 +339,7 @@ TEST(CompareRecorder, TwoModelsWithTheSameNames) {
   record_reference(folder.path, both);
   record_candidate(folder.path, both);
   compare::RunFolders folders = compare::reference_in(folder.path);
-  folders.candidate = compare::candidate_in(folder.path);
+  compare::set_candidate(folders, folder.path);
   const compare::Comparison result = compare::judge_folders(folders, {});
   EXPECT_TRUE(result.is_same) << result.findings.front().message;
   const compare::Recording rank = compare::read_recording(compare::path_of_recording(folders.candidate, 0));
@@ -320,7 +369,7 @@ TEST(CompareRecorder, TwoLossesOfOneOutput) {
   record_reference(folder.path, [&](CompareRecorder& recorder) { train_part(recorder, 0, 1); });
   compare::RunFolders folders = compare::reference_in(folder.path);
   record_candidate(folder.path, [&](CompareRecorder& recorder) { train_part(recorder, 0, 2); });
-  folders.candidate = compare::candidate_in(folder.path);
+  compare::set_candidate(folders, folder.path);
   const compare::Comparison same = compare::judge_folders(folders, {});
   EXPECT_TRUE(same.is_same) << same.findings.front().message;
   record_candidate(folder.path, [&](CompareRecorder& recorder) { train_part(recorder, 0, 2, 2); });

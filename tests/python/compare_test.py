@@ -88,6 +88,33 @@ class Compare(unittest.TestCase):
                 for each in words:
                     self.assertIn(each, found["message"])
 
+    def test_all_faults_are_found_where_values_are_replaced(self):
+        for ranks, layout, faults, expected in (
+                (2, "ddp", "mask+clipped+rate", [("output of blocks.0.attention on rank 1",), ("gradient of token.weight on rank 0",),
+                                                 ("value after the step of token.weight", "learning rate", "; likewise ")]),
+                (2, "tp", "norm not reduced+norm reduced twice", [
+                    ("gradient of blocks.0.ln2.weight", "it is 2 ×"), ("gradient of blocks.1.ln1.weight", "not reduced over")]),
+                (4, "tp+fsdp", "mask+decay", [("output of blocks.0.attention on rank 1",), ("output of blocks.1.attention on rank 1",),
+                                              ("value after the step of token.weight",)]),
+                (1, "checkpoint", "epsilon", [("output of blocks.0.ln1 ",), ("output of blocks.1.ln1 ",)])):
+            with self.subTest(faults):
+                code, events, said = compare(self.kept, "--candidate", command(ranks, layout, faults), "--steps", "1",
+                                             "--all-faults")
+                self.assertEqual((code, events[0]["replaced"], events[0]["not_replaced"]), (1, True, []), said + str(events))
+                found = [each for each in events if each["event"] == "finding" and each["severity"] == "fault"]
+                for words in expected:
+                    self.assertTrue(any(all(word in each["message"] for word in words) for each in found), found)
+        code, events, said = compare(self.kept, "--candidate", command(2, "ddp"), "--steps", "1", "--all-faults")
+        self.assertEqual((code, events[0]["same"], events[0]["replaced"]), (0, True, False), said)
+
+    def test_a_second_run_that_fails_leaves_the_first_answer(self):
+        once = os.path.join(self.folder.name, "once")
+        candidate = f"if [ -e {once} ]; then exit 7; fi; : > {once}; {command(2, 'ddp', 'mask')}"
+        code, events, said = compare(self.kept, "--candidate", candidate, "--steps", "1", "--all-faults")
+        self.assertEqual((code, events[0]["replaced"]), (1, False), said)
+        self.assertIn("blocks.0.attention on rank 1", events[1]["message"])
+        self.assertTrue(any("only the first fault is known" in each["message"] for each in events[2:-1]), events)
+
     def test_bfloat16(self):
         kept = os.path.join(self.folder.name, "bfloat16")
         code, _, said = compare("--reference", command(1, "single", DTYPE="bfloat16"), "--steps", "1", "--keep", kept)
@@ -139,6 +166,10 @@ class Compare(unittest.TestCase):
                 ([self.kept, self.kept, "--steps", "1"], "--steps is for runs that are recorded"),
                 ([self.kept, self.kept, "--keep", folder], "--keep is for runs that are recorded"),
                 ([self.kept, self.kept, "--runs", "1"], "--runs are those of --reference"),
+                ([self.kept, self.kept, "--all-faults"], "--all-faults runs --candidate once more"),
+                (["--candidate", "true", "--keep", folder, "--all-faults"], "--all-faults runs --candidate once more"),
+                ([reference, "--candidate", "true", "--all-faults"], "--all-faults needs to know how far values may differ"),
+                ([os.path.join(self.kept, "perturbed-1"), "--candidate", "true", "--rtol", "1", "--all-faults"], "has sketches only"),
                 ([reference, reference, "--factor", "9"], "--factor is for perturbed runs")):
             with self.subTest(words):
                 code, events, said = compare(*arguments)

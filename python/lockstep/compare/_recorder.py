@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from lockstep.compare import _ends, _flat, _names, _places, _quiet
 from lockstep.core import _group, _library
+from lockstep.subject import _sharding
 
 _INITIAL, _FORWARD, _LOSS, _BACKWARD, _GRADIENT, _PARAMETER = range(6)  # PieceKind (inspectors/compare/recording.h)
 _SHORTEST_WAIT = 30.0  # for ranks that have made fewer steps, in seconds; it is longer where the steps took long
@@ -47,6 +48,8 @@ class Recorder:
         self._step = 0
         self._micro_batch = -1  # of this step, or none yet; it begins with each call of the first model
         self._has_stepped = False
+        self._batches_before_backward = 0  # called since the last one began
+        self._is_of_one_batch = False  # this backward
         self._depth = 0  # of calls of modules
         self._models: list[_Model] = []
         self._known: set[int] = set()  # models, by their identities, which are wrappers or modules with a name
@@ -74,7 +77,8 @@ class Recorder:
             rank, world_size = 0, 1
         _library.call("compare_open", path=os.path.join(self._folder, f"rank-{rank}.rec"), rank=rank,
                       world_size=world_size, torch=str(torch.__version__), steps=int(self._options["steps"]),
-                      has_values=bool(self._options["has_values"]), noise=float(self._options["noise"]))
+                      has_values=bool(self._options["has_values"]), noise=float(self._options["noise"]),
+                      replacements=self._options["replacements"])
         self._is_open = True
         self._opened_at = time.monotonic()
         for each in self._notes:
@@ -90,6 +94,7 @@ class Recorder:
 
     def _add(self, kind: int, name: str, tensor: torch.Tensor, micro_batch: int, call: int,
              known_place: _places.Place | None = None) -> None:
+        """Records the tensor. Where the run has replacements, its memory has the reference's values afterwards."""
         if tensor.is_complex():
             self.note(f"{name} is complex, which is not compared")
             return
@@ -98,9 +103,10 @@ class Recorder:
             self.note(f"{name} can't be recorded: {tensor.placements}")  # type: ignore[attr-defined]
             return
         local, where = place
-        torch.ops.lockstep.compare_piece(
-            local, [kind, self._number(name), self._step, micro_batch, call, where.flags, where.lead], where.shape,
-            where.offset)
+        piece = [kind, self._number(name), self._step, micro_batch, call, where.flags, where.lead]
+        torch.ops.lockstep.compare_piece(local, piece, where.shape, where.offset)
+        if self._options["replacements"]:
+            torch.ops.lockstep.compare_replace(local, piece, kind == _FORWARD and self._is_of_model(local))
 
     def _current(self) -> int:
         """The micro-batch of what is computed now. Other models may be called before the first one."""
@@ -134,6 +140,7 @@ class Recorder:
             self._meet(module)
         if not self._models or module is self._models[0].root:
             self._micro_batch += 1
+            self._batches_before_backward += 1
             inputs = [_places.local_and_place(each) for _, each in _names.tensors_of([args, kwargs])]
             samples = [each[0] for each in inputs if each is not None and not each[0].is_complex()]
             if not torch.ops.lockstep.compare_samples(samples, self._step, self._micro_batch):
@@ -152,9 +159,16 @@ class Recorder:
                 for part in parts.get(id(parameter), []):
                     self._add_part(_INITIAL, part, parameter)
 
+    def sees_outputs(self) -> bool:
+        return self._depth > 0 or bool(self._options["replacements"] and self._is_in_backward())
+
     def record_output(self, module: torch.nn.Module, _: Any, output: Any) -> Any:
         name = self._name_of_module.get(id(module))
-        if name is None or not self.is_recording() or not torch.is_grad_enabled() or self._is_in_backward():
+        if name is None or not self.is_recording() or not torch.is_grad_enabled():
+            return None
+        if self._is_in_backward():  # activations are computed once more there
+            if self._options["replacements"]:
+                self._replace_once_more(name, output)
             return None
         if self._unplaced is None and any(_places.local_and_place(each) is None for _, each in _names.tensors_of(output)):
             self._unplaced = module  # hooks of the module, which come later, may make a tensor of it that has a place
@@ -168,6 +182,24 @@ class Recorder:
                 hook = functools.partial(self._hook, full_name, self._current(), call, self._step)
                 tensor.register_hook(hook)  # type: ignore[no-untyped-call]
         return output if self._generator is not None else None
+
+    def _replace_once_more(self, name: str, output: Any) -> None:
+        """Of modules that were called once since the last backward: several calls may come in any order here."""
+        for full_name, tensor in _names.tensors_of(output, name):
+            place = _places.local_and_place(tensor)
+            if place is not None:
+                local, where = place
+                piece = [_FORWARD, self._number(full_name), self._step, self._current(), 0, where.flags, where.lead]
+                is_clear = self._is_of_one_batch and self._calls.get((_FORWARD, full_name, self._current())) == 0
+                torch.ops.lockstep.compare_replace(local, piece, not is_clear or self._is_of_model(local))
+
+    def _is_of_model(self, tensor: torch.Tensor) -> bool:
+        """Whether it shares memory with a parameter or a buffer."""
+        if tensor.layout != torch.strided:
+            return False
+        memory = tensor.untyped_storage().data_ptr()
+        tensors = (each for model in self._models for each in (*model.root.parameters(), *model.root.buffers()))
+        return any(each.untyped_storage().data_ptr() == memory for each in map(_sharding.local_of, tensors) if each is not None)
 
     def end_call(self, module: torch.nn.Module, output: Any) -> None:
         if self._unplaced is module:
@@ -185,17 +217,23 @@ class Recorder:
 
     @staticmethod
     def _is_in_backward() -> bool:
-        return torch._C._current_graph_task_id() != -1  # activations are computed once more there
+        return torch._C._current_graph_task_id() != -1
 
-    def _record_gradient_of_output(self, name: str, micro_batch: int, call: int, step: int, gradient: torch.Tensor) -> None:
-        if self.is_recording() and step == self._step:
-            # Several losses may be traced back through one output. Each gradient has a name of its own.
-            earlier = self._next_call(_BACKWARD, f"{name}, call {call}", micro_batch)
-            self._add(_BACKWARD, f"{name} (backward {earlier + 1})" if earlier else name, gradient, micro_batch, call)
+    def _record_gradient_of_output(self, name: str, micro_batch: int, call: int, step: int,
+                                   gradient: torch.Tensor) -> torch.Tensor | None:
+        if not self.is_recording() or step != self._step:
+            return None
+        if self._options["replacements"]:
+            gradient = gradient.clone()  # another value may have the same gradient, whose replacement is its own
+        # Several losses may be traced back through one output. Each gradient has a name of its own.
+        earlier = self._next_call(_BACKWARD, f"{name}, call {call}", micro_batch)
+        self._add(_BACKWARD, f"{name} (backward {earlier + 1})" if earlier else name, gradient, micro_batch, call)
+        return gradient if self._options["replacements"] else None
 
     def record_losses(self, losses: Any) -> None:
         if not self.is_recording() or self._micro_batch < 0 or self._is_in_backward():
             return
+        self._is_of_one_batch, self._batches_before_backward = self._batches_before_backward == 1, 0
         for each in [losses] if isinstance(losses, torch.Tensor) else losses:
             if each.numel() == 1 and each.is_floating_point():
                 self._add(_LOSS, "loss", each.detach().reshape(()), self._micro_batch, self._next_call(_LOSS, "loss"))
@@ -322,7 +360,7 @@ def start(folder: str) -> None:
 
     module_class.__call__ = call
     record_output = _guarded(recorder, recorder.record_output)
-    register_module_forward_hook(lambda *args: record_output(*args) if recorder._depth > 0 else None)
+    register_module_forward_hook(lambda *args: record_output(*args) if recorder.sees_outputs() else None)
     register_optimizer_step_pre_hook(_guarded(recorder, recorder.record_gradients))
     register_optimizer_step_post_hook(_guarded(recorder, recorder.record_parameters))
     backward = torch.autograd.backward

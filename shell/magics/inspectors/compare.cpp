@@ -14,16 +14,14 @@ namespace compare = inspect::compare;
 
 /// In one folder, the candidate is what record_candidate has recorded there, and never the reference itself.
 compare::RunFolders folders_of(const SessionCore& session, const std::vector<std::string>& words) {
-  compare::RunFolders folders = compare::reference_in(path_of_ranks(session, words.front()));
-  if (words.size() > 1) {
-    folders.candidate = compare::candidate_in(path_of_ranks(session, words[1]));
-    return folders;
-  }
-  folders.candidate = compare::run_of_candidate(path_of_ranks(session, words.front()), 0).folder;
-  if (!compare::has_recordings(folders.candidate))
+  const std::string folder = path_of_ranks(session, words.front());
+  compare::RunFolders folders = compare::reference_in(folder);
+  const std::string candidate = compare::run_of_candidate(folder, 0).folder;
+  if (words.size() == 1 && !compare::has_recordings(candidate))
     throw UsageError(
-        folders.candidate +
+        candidate +
         " has no recording: record one with inspect::record_candidate, or name the folder of the other run");
+  compare::set_candidate(folders, path_of_ranks(session, words.back()));
   return folders;
 }
 
@@ -60,7 +58,8 @@ const RegisterMagic kCompare(
      .help =
          "inspect::record_reference(FOLDER, train) and inspect::record_candidate(FOLDER, train) record in cells of "
          "C++;\nlockstep compare --keep FOLDER records jobs. Without OTHER, the reference in FOLDER is compared with "
-         "the candidate\nin it.",
+         "the candidate\nin it. A candidate that was recorded with all_faults, or --all-faults, has an answer with all "
+         "faults.",
      .takes = {{"FOLDER", "of inspect::record_reference, of --keep, or of one run; on the machine of the shell"},
                {"[OTHER]", "the folder of the other run"},
                {"--rtol R", "for recordings without perturbed runs: how far values may differ, relative"}},

@@ -1,5 +1,5 @@
-"""Faults of training on several ranks, for compare_gpt.py: each changes one thing at one place of its loop. NAME is the one
-of this run. Many are kinds that were found in real programs: those of Megatron-LM are listed by TTrace (arXiv 2506.09280),
+"""Faults of training on several ranks, for compare_gpt.py: each changes one thing at one place of its loop. NAMES are those
+of this run ("mask+rate"). Many are kinds that were found in real programs: those of Megatron-LM are listed by TTrace (arXiv 2506.09280),
 those of user code, DeepSpeed and PyTorch by TrainCheck (OSDI 2025)."""
 
 import contextlib
@@ -9,13 +9,17 @@ import sys
 import torch
 import torch.utils.checkpoint
 
-NAME = sys.argv[2] if len(sys.argv) > 2 else ""
+NAMES = sys.argv[2].split("+") if len(sys.argv) > 2 else []
 RANK = int(os.environ.get("RANK", "0"))
 
 
 def of(faults, *arguments):
-    """What the fault of this run makes of the first argument, at the place that has `faults`."""
-    return faults[NAME](*arguments) if NAME in faults else arguments[0]
+    """What the faults of this run make of the first argument, at the place that has `faults`."""
+    first, *others = arguments
+    for name in NAMES:
+        if name in faults and (changed := faults[name](first, *others)) is not None:
+            first = changed
+    return first
 
 
 # ---- The model before it is wrapped: each takes and returns it. ------------------------------------------------------------
@@ -178,7 +182,7 @@ GRADIENTS = {
 @contextlib.contextmanager
 def kept_gradient(parameter):
     """One that zero_grad() does not reach."""
-    before = parameter.grad if NAME == "stale" else None
+    before = parameter.grad if "stale" in NAMES else None
     yield
     if before is not None:
         parameter.grad = before
@@ -194,15 +198,19 @@ OPTIMIZER = {
 }
 
 
+def settings():
+    return {key: value for name in NAMES for key, value in OPTIMIZER.get(name, {}).items()}
+
+
 def parameters_of(model):
     """Of "not gathered", rank 1 keeps the old value of one: its owner has made the step, and has not sent it."""
     parameters = list(model.parameters())
-    if NAME != "not gathered" or RANK != 1:
+    if "not gathered" not in NAMES or RANK != 1:
         return parameters
     return [{"params": [each for each in parameters if each is not model.head.bias]}, {"params": [model.head.bias], "lr": 0.0}]
 
 
 def after_step(model):
-    if NAME == "drift" and RANK == 1:  # as memory, or a driver, may do it
+    if "drift" in NAMES and RANK == 1:  # as memory, or a driver, may do it
         with torch.no_grad():
             model.ln.weight[0] += 0.5

@@ -1,5 +1,5 @@
-"""A small GPT in one of several layouts: compare_gpt.py LAYOUT [FAULT], with the faults of compare_faults.py. The batch of a
-step is the same in all layouts. It knows nothing of Lockstep."""
+"""A small GPT in one of several layouts: compare_gpt.py LAYOUT [FAULT[+FAULT]…], with the faults of compare_faults.py. The
+batch of a step is the same in all layouts. It knows nothing of Lockstep."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import compare_faults as faults
 
 VOCABULARY, LENGTH, WIDTH, HEADS, BLOCKS, BATCH = 61, 16, 32, 4, 2, 8
-LAYOUT, FAULT = sys.argv[1], faults.NAME
+LAYOUT, FAULTS = sys.argv[1], faults.NAMES
 SEED = int(os.environ.get("SEED", "0"))
 RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 NORM, DTYPE = os.environ.get("NORM", "layer"), getattr(torch, os.environ.get("DTYPE", "float32"))
@@ -113,23 +113,23 @@ def wrapped(model):
 
 def average_by_hand(model):
     for name, each in model.named_parameters():
-        if FAULT == "not reduced" and name == "head.weight":
+        if "not reduced" in FAULTS and name == "head.weight":
             continue
         dist.all_reduce(each.grad)
-        if FAULT == "reduced twice" and name == "blocks.0.down.weight":
+        if "reduced twice" in FAULTS and name == "blocks.0.down.weight":
             dist.all_reduce(each.grad)
-        each.grad /= 1 if FAULT == "sum" else WORLD_SIZE
+        each.grad /= 1 if "sum" in FAULTS else WORLD_SIZE
 
 
 def main():
     torch.set_num_threads(1)
     if WORLD_SIZE > 1:
         dist.init_process_group("gloo")
-    torch.manual_seed(SEED + (1 if FAULT == "seed" and RANK == 1 else 0))
+    torch.manual_seed(SEED + (1 if "seed" in FAULTS and RANK == 1 else 0))
     plain = faults.of(faults.MODEL, GPT()).to(DTYPE)
     model, data_parallel = wrapped(plain)
     micro_batches = {"accumulate": 4, "ddp+accumulate": 2}.get(LAYOUT, 1)
-    optimizer = torch.optim.AdamW(faults.parameters_of(model if LAYOUT.startswith("fsdp1") else plain), **{"lr": 1e-3, "foreach": False, **faults.OPTIMIZER.get(FAULT, {})})
+    optimizer = torch.optim.AdamW(faults.parameters_of(model if LAYOUT.startswith("fsdp1") else plain), **{"lr": 1e-3, "foreach": False, **faults.settings()})
     generator = torch.Generator().manual_seed(SEED + 1000)
     for _ in range(5):
         batch = torch.randint(0, VOCABULARY, (BATCH, LENGTH + 1), generator=generator)
@@ -139,13 +139,13 @@ def main():
         parts = faults.of(faults.MICRO_BATCHES, mine.chunk(micro_batches))
         for i, part in enumerate(parts):
             if LAYOUT.startswith("ddp"):
-                model.require_backward_grad_sync = i + 1 == len(parts) and FAULT != "no sync"
+                model.require_backward_grad_sync = i + 1 == len(parts) and "no sync" not in FAULTS
             loss = F.cross_entropy(model(part[:, :-1]).float().flatten(0, 1), part[:, 1:].flatten())
-            (loss if FAULT == "not divided" else loss / micro_batches).backward()
+            (loss if "not divided" in FAULTS else loss / micro_batches).backward()
         if LAYOUT == "by-hand":
             average_by_hand(plain)
         faults.of(faults.GRADIENTS, plain)
-        if FAULT != "no step" or RANK != 1:
+        if "no step" not in FAULTS or RANK != 1:
             optimizer.step()
         faults.after_step(plain)
     if WORLD_SIZE > 1:
