@@ -44,8 +44,10 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 /// SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR. PREMUL_SUM needs a factor, so its name alone is an ArgumentError; for
 /// the backend nccl, c10d::makePreMulSum(factor) makes it (makeNCCLPreMulSum in older versions of LibTorch).
 struct ReduceOp : c10d::ReduceOp {
+  // NOLINTBEGIN(google-explicit-constructor): as those of c10d::ReduceOp
   ReduceOp(RedOpType op = SUM) : c10d::ReduceOp(checked(op)) {}
   ReduceOp(const c10d::ReduceOp& op) : c10d::ReduceOp(op) {}
+  // NOLINTEND(google-explicit-constructor)
 
  private:
   static RedOpType checked(RedOpType op);

@@ -20,7 +20,7 @@ using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 /// dist::group_src(0), group).
 class Rank {
  public:
-  Rank(int rank) : value_(rank) {}
+  Rank(int rank) : value_(rank) {}  // NOLINT(google-explicit-constructor): a plain int is a rank
   static Rank of_group(int rank) {
     Rank result(rank);
     result.in_group_ = true;

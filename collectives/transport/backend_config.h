@@ -24,8 +24,10 @@ class BackendConfig {
   /// Throws ArgumentError for another form, a name that is not registered, a device that stands twice, or one whose
   /// tensors the backend does not take. Gloo may be named for any device, and "gloo" alone stands for all devices of
   /// this process: tensors of others than the CPU go through host memory (staged_backend.h).
+  // NOLINTBEGIN(google-explicit-constructor): a text is one, as for torch.distributed
   BackendConfig(std::string text);
   BackendConfig(const char* text) : BackendConfig(std::string(text)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   const std::string& str() const { return text_; }
   /// Returns "cpu:gloo,cuda:nccl", in this form also for one name.
