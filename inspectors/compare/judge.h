@@ -37,8 +37,8 @@ struct Comparison {
   std::vector<std::string> not_replaced;  // but for these, which differ: what comes after them may follow from them
   bool has_silent_loss = false;  // a loss says nothing: the perturbed runs are other trainings
   bool is_same = false;  // all that either has recorded in these steps is the same, but for what says nothing
-  std::vector<Finding>
-      findings;  // one fault at most, unless values were replaced; notes; or one that says that all is the same
+  /// One fault at most, unless values were replaced; notes; or one that says that all is the same.
+  std::vector<Finding> findings;
 };
 
 /// Compares a candidate of any layout with a reference of one process that has values. Throws Error for runs that can't be

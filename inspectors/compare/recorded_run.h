@@ -10,8 +10,8 @@ struct RecordedRun {
   int64_t steps = 2;  // after which the recording ends
   bool has_values = false;  // of a reference
   int64_t noise = 0;  // the number of a perturbed run, from 1; 0: nothing is perturbed
-  std::string replacements =
-      "";  // the folder with those of its values (inspectors/compare/replacements.h); empty: none
+  /// The folder with the replacements of its values (inspectors/compare/replacements.h); empty: they stay as they are.
+  std::string replacements = "";
 };
 
 }  // namespace lockstep::inspect::compare

@@ -4,6 +4,8 @@
 #include <ATen/MemoryOverlap.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -12,54 +14,21 @@
 namespace lockstep::inspect::compare {
 namespace {
 
+/// Where an element has several dtypes, the first is the one that it is read as.
+constexpr std::pair<at::ScalarType, Element> kTypes[] = {
+    {at::kFloat, Element::float32}, {at::kDouble, Element::float64}, {at::kBFloat16, Element::bfloat16},
+    {at::kHalf, Element::float16},  {at::kChar, Element::int8},      {at::kByte, Element::uint8},
+    {at::kBool, Element::uint8},    {at::kShort, Element::int16},    {at::kInt, Element::int32},
+    {at::kLong, Element::int64},
+};
+
 std::optional<Element> element_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return Element::float32;
-    case at::kDouble:
-      return Element::float64;
-    case at::kBFloat16:
-      return Element::bfloat16;
-    case at::kHalf:
-      return Element::float16;
-    case at::kChar:
-      return Element::int8;
-    case at::kByte:
-    case at::kBool:
-      return Element::uint8;
-    case at::kShort:
-      return Element::int16;
-    case at::kInt:
-      return Element::int32;
-    case at::kLong:
-      return Element::int64;
-    default:
-      return std::nullopt;
-  }
+  const auto* found = std::ranges::find(kTypes, type, [](const auto& each) { return each.first; });
+  return found == std::end(kTypes) ? std::nullopt : std::optional(found->second);
 }
 
 at::ScalarType type_of(Element element) {
-  switch (element) {
-    case Element::float64:
-      return at::kDouble;
-    case Element::bfloat16:
-      return at::kBFloat16;
-    case Element::float16:
-      return at::kHalf;
-    case Element::int8:
-      return at::kChar;
-    case Element::uint8:
-      return at::kByte;
-    case Element::int16:
-      return at::kShort;
-    case Element::int32:
-      return at::kInt;
-    case Element::int64:
-      return at::kLong;
-    case Element::float32:
-      break;
-  }
-  return at::kFloat;
+  return std::ranges::find(kTypes, element, [](const auto& each) { return each.second; })->first;
 }
 
 std::pair<at::Tensor, Element> recordable(at::Tensor tensor) {
