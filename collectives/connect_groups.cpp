@@ -64,6 +64,23 @@ bool RankContext::ranks_share_network(const std::string& key) {
   return std::all_of(networks.begin(), networks.end(), [&](const auto& each) { return each.second == own; });
 }
 
+c10::intrusive_ptr<c10d::Backend> RankContext::recorded(c10::intrusive_ptr<c10d::Backend> transport,
+                                                        const WatchedGroup::Identity& group) const {
+  if (!recorder_) return transport;
+  return recorder_->record(std::move(transport), group.name, recorded_ & RankSet(group.ranks), generation_);
+}
+
+/// Of a group of some ranks alone, the others are as they were.
+void RankContext::look_who_is_recorded(const std::map<int, json>& announcements) {
+  if (!recorder_) return;
+  RankSet gone;
+  for (const auto& [rank, theirs] : announcements)
+    if (!theirs.at("records")) gone.insert(rank);
+  gone = gone & recorded_;
+  recorded_ = recorded_ - gone;
+  if (!gone.empty()) recorder_->stop(fmt::format("{} is a new process, which is not recorded", gone.words()));
+}
+
 json RankContext::announcement(const std::vector<GroupEntry>& groups) const {
   json result = {{"world_size", options_.world_size},
                  {"machine", machine_identity()},
@@ -72,6 +89,7 @@ json RankContext::announcement(const std::vector<GroupEntry>& groups) const {
                  {"start", process_start_time(getpid()).value_or(0)},
                  {"log", log_->mapping().shared_path()},
                  {"next_group", next_group_number_},
+                 {"records", recorder_ != nullptr},
                  {"groups", json::object()}};
   for (const GroupEntry& entry : groups) {
     const auto& identity = entry.group->identity();
@@ -138,7 +156,8 @@ void RankContext::connect_group(const GroupEntry& entry, const std::map<int, jso
   }
   const auto own_keys = c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}", attempt.key, identity.name), store);
   try {
-    entry.backend->set_transport(entry.group->connector()->connect(own_keys, addresses, attempt.timeout));
+    entry.backend->set_transport(
+        recorded(entry.group->connector()->connect(own_keys, addresses, attempt.timeout), identity));
   } catch (const std::exception&) {
     throw_if_aborted_since(*abort_flag_, attempt.abort_count);
     throw Error(
@@ -149,6 +168,11 @@ void RankContext::connect_group(const GroupEntry& entry, const std::map<int, jso
 }
 
 void RankContext::connect(const std::vector<GroupEntry>& groups, const Attempt& attempt) {
+  if (options_.player) {
+    for (const GroupEntry& entry : groups)
+      options_.player->connect(*entry.backend, entry.group->identity().name, attempt.generation);
+    return;
+  }
   for (const GroupEntry& entry : groups) {
     const auto& identity = entry.group->identity();
     entry.group->prepare(make_connector(identity.backend, {.name = identity.name,
@@ -168,6 +192,7 @@ void RankContext::connect(const std::vector<GroupEntry>& groups, const Attempt& 
     throw Error(fmt::format("the ranks did not come together: {}", transport_text(std::current_exception())));
   }
   peers_ = read_peers(announcements);
+  look_who_is_recorded(announcements);
   for (const GroupEntry& entry : groups) connect_group(entry, announcements, attempt, rendezvous.store());
   try {
     throw_if_aborted_since(*abort_flag_, attempt.abort_count);

@@ -101,7 +101,7 @@ Bytes broadcast_bytes(const void* site, const Bytes& bytes, const Rank& src, con
     at::Tensor size = number(size_of(bytes));
     broadcast_from(transport, root, size);
     const int64_t length = size.item<int64_t>();
-    at::Tensor tensor = transport.getRank() == root ? tensor_of(bytes, length) : at::empty({length}, at::kByte);
+    at::Tensor tensor = transport.getRank() == root ? tensor_of(bytes, length) : at::zeros({length}, at::kByte);
     broadcast_from(transport, root, tensor);
     result = first(tensor, length);
   });

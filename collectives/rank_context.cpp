@@ -48,8 +48,10 @@ RankContext::RankContext(ContextOptions options)
     : options_(std::move(options)),
       log_(std::make_shared<CollectiveLog>(options_.log_path, options_.rank, options_.world_size)),
       watch_(std::make_shared<HangWatch>(log_->mapping())),
+      recorder_(options_.recorder),
       loopback_(options_.loopback.value_or(true)),
       live_ranks_(options_.members.empty() ? RankSet::all(options_.world_size) : options_.members) {
+  if (recorder_) recorder_->set_log(log_);
   use_queries_of_plugin();
   if (!options_.of_session) log_->name_addresses(agent::place_of_call);
   const GroupEntry entry = make_default(live_ranks_);
@@ -90,6 +92,7 @@ void RankContext::set_default_ranks(const RankSet& ranks) {
   if (ranks == RankSet(before.group->identity().ranks)) return;
   if (!ranks.contains(options_.rank))
     throw ArgumentError(fmt::format("rank {} is not among {}", options_.rank, ranks.str()));
+  if (recorder_) recorder_->stop("the ranks of the default group have changed (%dist_continue)");
   const GroupEntry now = make_default(ranks);
   {
     std::lock_guard lock(mutex_);
@@ -117,7 +120,24 @@ int RankContext::session_rank_of(int default_rank) const {
   return default_rank < 0 || default_rank >= std::ssize(all) ? -1 : all[static_cast<size_t>(default_rank)];
 }
 
+void RankContext::record(std::shared_ptr<Recorder> recorder) {
+  recorder_ = std::move(recorder);
+  recorded_ = {options_.rank};
+  for (const auto& [rank, peer] : peers_)
+    if (peer.same_machine) recorded_.insert(rank);
+  for (const GroupEntry& entry : entries())
+    if (entry.group->member() && entry.group->live()) {
+      const auto transport = entry.backend->transport();
+      const auto recording = recorded(transport, entry.group->identity());
+      if (recording != transport) entry.backend->set_transport(recording);
+    }
+}
+
 void RankContext::start(const GroupEntry& entry) {
+  if (options_.player) {
+    options_.player->set_log(log_);
+    return connect({entry}, {});
+  }
   claim_ = std::make_unique<StartClaim>(options_.store, options_.rank, live_ranks_);
   try {
     if (!options_.loopback) loopback_ = ranks_share_network(claim_->key());
@@ -355,7 +375,23 @@ bool RankContext::needs_regroup() const {
   return false;
 }
 
-void RankContext::regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout) {
+void RankContext::begin_recorded_cell(int64_t number) {
+  if (recorder_) recorder_->begin_cell(number);
+  if (!options_.player) return;
+  for (size_t regroups = options_.player->begin_cell(number); regroups > 0; --regroups)
+    regroup(generation_ + 1, live_ranks_, options_.timeout);
+}
+
+void RankContext::regroup(int64_t generation, const RankSet& given, std::chrono::milliseconds timeout) {
+  RankSet ranks = given;
+  if (options_.player) {
+    ranks = options_.player->take_regroup().value_or(live_ranks_);
+    generation = std::max(generation, generation_ + 1);  // those as recorded count, too
+  }
+  if (recorder_ && !(recorded_ - ranks).empty())
+    recorder_->stop(
+        fmt::format("{} ended, and can't keep a share of what others receive", (recorded_ - ranks).words()));
+  if (recorder_) recorder_->note_regroup(ranks);
   if (generation <= generation_)
     throw ArgumentError(
         fmt::format("dist::regroup: generation {} is not newer than {}, the current one", generation, generation_));

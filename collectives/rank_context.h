@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "collectives/dist.h"
+#include "collectives/replay/player.h"
+#include "collectives/replay/recorder.h"
 #include "collectives/start_claim.h"
 #include "collectives/transport/store_connection.h"
 #include "collectives/watch/watched_backend.h"
@@ -36,6 +38,8 @@ struct ContextOptions {
   int64_t generation = 0;  // above 0: joins a session that is running, at its regroup of this generation
   bool of_session = false;  // the calls of cells are in the log; else those of a program, which are named by its lines
   RankSet members;  // ranks of the session that are the default group (set_default_ranks()); empty: all of them
+  std::shared_ptr<Recorder> recorder = {};  // of what the rank receives; null: nothing is recorded
+  std::shared_ptr<Player> player = {};  // in place of the other ranks, which are not there; null: they are
 };
 
 /// A group as users hold it, with the objects of dist:: that make it work.
@@ -81,6 +85,11 @@ class RankContext {
   /// Returns the ranks that have left the cell that this one is in. From any thread.
   RankSet left_ranks() const;
 
+  /// Records what this rank receives from now on. Called before its first collective, by the rank's own thread.
+  void record(std::shared_ptr<Recorder> recorder);
+  const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
+  const std::shared_ptr<Player>& player() const { return options_.player; }
+
   /// Holds what inspectors attach to this rank: their own connections, whose type is not known here.
   std::shared_ptr<void>& attachment() { return attachment_; }
 
@@ -100,7 +109,10 @@ class RankContext {
   void destroy_group(const Group& handle);
 
   void abort(const std::string& reason);
-  void regroup(int64_t generation, const RankSet& ranks, std::chrono::milliseconds timeout);
+  void regroup(int64_t generation, const RankSet& given, std::chrono::milliseconds timeout);
+  /// A cell begins, which people call `number`: for a rank that is recorded or replayed. In a replay connects the groups
+  /// anew where the recorded rank was. Throws Error where the replay has departed before. By the rank's own thread.
+  void begin_recorded_cell(int64_t number);
   bool needs_regroup() const;
   /// Lets these ranks of the session be the default group, numbered in their order, from the next regroup() on. Local;
   /// this rank is one of them. Nothing changes where they are it already. By the rank's own thread.
@@ -138,6 +150,9 @@ class RankContext {
   /// Throws Aborted, and leaves the groups broken off, when abort() was called since the attempt began.
   void connect(const std::vector<GroupEntry>& groups, const Attempt& attempt);
   bool ranks_share_network(const std::string& key);
+  c10::intrusive_ptr<c10d::Backend> recorded(c10::intrusive_ptr<c10d::Backend> transport,
+                                             const WatchedGroup::Identity& group) const;
+  void look_who_is_recorded(const std::map<int, nlohmann::json>& announcements);
   nlohmann::json announcement(const std::vector<GroupEntry>& groups) const;
   std::map<int, Peer> read_peers(const std::map<int, nlohmann::json>& announcements);
   void connect_group(const GroupEntry& entry, const std::map<int, nlohmann::json>& announcements,
@@ -148,6 +163,8 @@ class RankContext {
   const std::shared_ptr<CollectiveLog> log_;
   const std::shared_ptr<HangWatch> watch_;
   const std::shared_ptr<AbortFlag> abort_flag_ = std::make_shared<AbortFlag>();
+  std::shared_ptr<Recorder> recorder_;
+  RankSet recorded_;  // ranks of this machine that are recorded, as far as this one knows
   std::unique_ptr<StartClaim> claim_;  // none for a rank that joins a session
   bool loopback_ = true;
   int64_t generation_ = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <charconv>
 #include <deque>
 #include <mutex>
@@ -90,9 +91,36 @@ void start_session_group(const SessionGroupOptions& options) {
                     .loopback = is_loopback(host),
                     .own_user_only = own_user_only,
                     .generation = options.generation,
-                    .of_session = true};
+                    .of_session = true,
+                    .player = options.player};
   set_session_context(std::make_shared<RankContext>(world->options));
   set_session_world(world);
+}
+
+namespace {
+std::atomic<int64_t> step_marks = 0;
+}
+
+int64_t take_step_number() { return step_marks++; }
+
+void record_session(std::shared_ptr<Recorder> recorder) {
+  const auto context = require_context("record");
+  if (meetings() > 0 || context->group_count() > 1 || step_marks > 0)
+    throw Error(
+        "this rank has made collectives already, and what it has received is not known any more: record from "
+        "the start of the ranks (lockstep --record K, or %dist_reset and %record on)");
+  if (context->recorder()) throw Error("this rank is recorded already, or was");
+  context->record(recorder);
+  if (const auto world = session_world()) world->options.recorder = std::move(recorder);
+}
+
+void begin_recorded_cell(int64_t number) {
+  if (const auto context = current_context()) context->begin_recorded_cell(number);
+}
+
+void end_recorded_cell(bool succeeded) {
+  const auto context = current_context();
+  if (context && context->recorder()) context->recorder()->end_cell(succeeded);
 }
 
 bool join_session_again(const InitOptions& options) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@
 #include "protocol/rank_set.h"
 
 namespace lockstep::dist {
+
+class Player;
+class Recorder;
 
 struct SessionGroupOptions {
   int rank = 0;
@@ -31,6 +35,7 @@ struct SessionGroupOptions {
   double timeout_s = 1800;  // of each collective
   double connect_timeout_s = 60;
   int64_t generation = 0;  // above 0: this process replaces a lost rank, and connects by regroup_session(generation, …)
+  std::shared_ptr<Player> player;  // stands for the other ranks, which are not there; null: they are
 };
 
 /// Registers the plug-in's process groups for tensors on GPUs; the first group sets the environment that they need
@@ -39,6 +44,14 @@ std::string register_nccl();
 
 /// Makes the default group. Collective over all ranks. Throws Error naming the ranks that did not come.
 void start_session_group(const SessionGroupOptions& options);
+/// Records what this rank receives from its collectives from now on. Local. Throws Error where it has made some already.
+void record_session(std::shared_ptr<Recorder> recorder);
+/// A rank that is recorded or replayed is told where cells begin and end. `number` is what people call the cell. Local.
+/// Throws Error where the replay has departed from the recording before.
+void begin_recorded_cell(int64_t number);
+void end_recorded_cell(bool succeeded);
+/// Numbers the marks of steps (ddp::step) of this process, from 0.
+int64_t take_step_number();
 /// Whether this process has taken the place of a lost rank, whose generators it does not have. Until end_replacement().
 bool is_replacement();
 void end_replacement();

@@ -21,22 +21,13 @@
 namespace lockstep::ddp {
 namespace {
 
+using detail::bytes_of;
+using detail::tensor_of;
+using detail::tensors_of;
 using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr int kVersion = 1;  // of the form of the files
-
-torch::Tensor tensor_of(const std::string& bytes) {
-  torch::Tensor tensor = torch::empty({static_cast<int64_t>(bytes.size())}, torch::kUInt8);
-  std::ranges::copy(bytes, tensor.data_ptr<uint8_t>());
-  return tensor;
-}
-
-std::string bytes_of(const torch::Tensor& tensor) {
-  if (tensor.scalar_type() != torch::kUInt8) throw std::runtime_error("it holds no bytes");
-  const torch::Tensor here = tensor.contiguous();
-  return {reinterpret_cast<const char*>(here.data_ptr<uint8_t>()), static_cast<size_t>(here.numel())};
-}
 
 /// What is written of a tensor: in host memory, without the rest of the storage that it is a view of.
 torch::Tensor without_surroundings(const torch::Tensor& tensor) {
@@ -61,15 +52,6 @@ bool has_same_form(const torch::Tensor& a, const torch::Tensor& b) {
 
 /// Whether each element has memory of its own, so that copy_() can write it.
 bool is_writable_in_place(const torch::Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
-
-std::vector<std::pair<std::string, torch::Tensor>> tensors_of(torch::nn::Module& module) {
-  std::vector<std::pair<std::string, torch::Tensor>> tensors;
-  for (const auto& each : module.named_parameters())
-    if (each.value().defined()) tensors.emplace_back(each.key(), each.value());
-  for (const auto& each : module.named_buffers())
-    if (each.value().defined()) tensors.emplace_back(each.key(), each.value());
-  return tensors;
-}
 
 /// The shapes and types of what it steps: a state of others can be loaded, and fails in a later step.
 json forms_of(const torch::optim::Optimizer& optimizer) {

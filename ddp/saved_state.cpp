@@ -1,5 +1,6 @@
 #include "ddp/saved_state.h"
 
+#include <algorithm>
 #include <sstream>
 #include <vector>
 
@@ -17,17 +18,42 @@ std::string bytes_of(torch::serialize::OutputArchive& archive) {
 
 }  // namespace
 
+torch::Tensor tensor_of(const std::string& bytes) {
+  torch::Tensor tensor = torch::empty({static_cast<int64_t>(bytes.size())}, torch::kUInt8);
+  std::ranges::copy(bytes, tensor.data_ptr<uint8_t>());
+  return tensor;
+}
+
+std::string bytes_of(const torch::Tensor& tensor) {
+  if (tensor.scalar_type() != torch::kUInt8) throw std::runtime_error("it holds no bytes");
+  const torch::Tensor here = tensor.contiguous();
+  return {reinterpret_cast<const char*>(here.data_ptr<uint8_t>()), static_cast<size_t>(here.numel())};
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> tensors_of(torch::nn::Module& module) {
+  std::vector<std::pair<std::string, torch::Tensor>> tensors;
+  for (const auto& each : module.named_parameters())
+    if (each.value().defined()) tensors.emplace_back(each.key(), each.value());
+  for (const auto& each : module.named_buffers())
+    if (each.value().defined()) tensors.emplace_back(each.key(), each.value());
+  return tensors;
+}
+
 std::string message_of(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   return of_torch ? of_torch->what_without_backtrace() : error.what();
 }
 
+std::string bytes_of(const torch::optim::Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  return bytes_of(archive);
+}
+
 SavedOptimizer save(const torch::optim::Optimizer& optimizer) {
   SavedOptimizer saved;
   try {
-    torch::serialize::OutputArchive archive;
-    optimizer.save(archive);
-    saved.bytes = bytes_of(archive);
+    saved.bytes = bytes_of(optimizer);
     std::istringstream stream(saved.bytes);
     torch::serialize::InputArchive contents;
     contents.load_from(stream);
@@ -82,6 +108,12 @@ nlohmann::json layout_of(const DistributedModule& wrapper) {
 void take_over(const DistributedModule& wrapper, const nlohmann::json& layout) {
   state_of(wrapper)->take_over(layout.at("buckets").get<std::vector<std::vector<size_t>>>(),
                                layout.at("steps").get<int64_t>());
+}
+
+bool take_over_steps(const DistributedModule& wrapper, const nlohmann::json& layout) {
+  if (layout_of(wrapper).at("buckets") != layout.at("buckets")) return false;
+  state_of(wrapper)->set_steps(layout.at("steps").get<int64_t>());
+  return true;
 }
 
 }  // namespace lockstep::ddp::detail

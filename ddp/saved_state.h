@@ -5,10 +5,19 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ddp/distributed_module.h"
 
 namespace lockstep::ddp::detail {
+
+/// Bytes as a tensor of uint8 [N], and back. bytes_of() throws std::runtime_error for a tensor of another dtype.
+torch::Tensor tensor_of(const std::string& bytes);
+std::string bytes_of(const torch::Tensor& tensor);
+
+/// Parameters, then buffers, with their names.
+std::vector<std::pair<std::string, torch::Tensor>> tensors_of(torch::nn::Module& module);
 
 /// The state and the options of an optimizer.
 struct SavedOptimizer {
@@ -17,6 +26,8 @@ struct SavedOptimizer {
   std::string problem;  // why it can't be saved
 };
 SavedOptimizer save(const torch::optim::Optimizer& optimizer);
+/// The bytes alone, in a third of the time. Throws what LibTorch, or a class of the user's, throws.
+std::string bytes_of(const torch::optim::Optimizer& optimizer);
 
 /// Returns what is wrong with the bytes; the optimizer has no state then.
 std::string load(torch::optim::Optimizer& optimizer, const std::string& bytes);
@@ -28,6 +39,9 @@ torch::Device device_of(const torch::optim::Optimizer& optimizer);
 nlohmann::json layout_of(const DistributedModule& wrapper);
 /// Local. Throws nlohmann::json::exception for what layout_of() does not write.
 void take_over(const DistributedModule& wrapper, const nlohmann::json& layout);
+
+/// Takes over the number of steps alone. Returns false where the wrapper has other buckets.
+bool take_over_steps(const DistributedModule& wrapper, const nlohmann::json& layout);
 
 /// The text of an exception, without LibTorch's stack.
 std::string message_of(const std::exception& error);

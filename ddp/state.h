@@ -60,6 +60,7 @@ class State : public std::enable_shared_from_this<State> {
   void reset(std::vector<std::vector<size_t>> layout = {});
   /// Does the same with the layout of the buckets and the count of steps of another rank. On every rank.
   void take_over(std::vector<std::vector<size_t>> layout, int64_t steps);
+  void set_steps(int64_t steps) { steps_.set(steps); }
   void exchange_group(c10::intrusive_ptr<c10d::ProcessGroup> group);
   /// Calls reset() if the ranks were reconnected. Every rank of the group sees the same generations, so all of them do
   /// it in the same forward.

@@ -8,6 +8,7 @@
 #include "ddp/hooks/comm_hooks.h"
 #include "ddp/hooks/post_local_sgd.h"
 #include "ddp/hooks/power_sgd.h"
+#include "ddp/recorded_step.h"
 #include "ddp/restore.h"
 #include "ddp/simple.h"
 #include "ddp/sync_batch_norm.h"

@@ -12,6 +12,7 @@ LOCKSTEP_EMPTY_MESSAGE("preempted", Preempted)
 LOCKSTEP_MESSAGE("python", Python, text, number, own_names, rich, again, until, met, unknown, groups)
 LOCKSTEP_MESSAGE("frame", Frame, move)
 LOCKSTEP_EMPTY_MESSAGE("detach", Detach)
+LOCKSTEP_MESSAGE("record", Record, steps)
 }  // namespace function
 
 namespace question {
@@ -25,6 +26,7 @@ LOCKSTEP_EMPTY_MESSAGE("cpp", Cpp)
 LOCKSTEP_MESSAGE("is_complete", IsComplete, text)
 LOCKSTEP_MESSAGE("complete", Complete, text, offset)
 LOCKSTEP_MESSAGE("describe", Describe, expression)
+LOCKSTEP_EMPTY_MESSAGE("replay", Replay)
 }  // namespace question
 
 /// A function or a question of a message. The message arrives, whatever it is.

@@ -75,7 +75,7 @@ struct Unreadable {
   std::string problem = "the message has no such field";
 };
 
-/// What Builtin runs. A worker runs Barrier and Preempted, and a rank of a Python job, at a prompt, the others; one of
+/// What Builtin runs. A worker runs Barrier, Preempted and Record, and a rank of a Python job, at a prompt, the others; one of
 /// a session all.
 namespace function {
 /// A barrier of all ranks. run_ms of Done is the time that this rank waited.
@@ -100,10 +100,14 @@ struct Frame {
 };
 /// Later breakpoints of the rank are passed over.
 struct Detach {};
+/// Records what the rank receives from now on, of its last `steps` steps (docs/replay.md); 0: ends that.
+struct Record {
+  int64_t steps = 0;
+};
 }  // namespace function
 
 using Function = std::variant<Unreadable, function::Barrier, function::Preempted, function::Python, function::Frame,
-                              function::Detach>;
+                              function::Detach, function::Record>;
 
 /// Runs a function of the worker's own on the run thread, as a cell of one step; no object is loaded. Answered by Done.
 struct Builtin {
@@ -160,6 +164,11 @@ struct Hang {
   int ras_rank = -1;  // the rank that asks NCCL's RAS
 };
 
+/// {"text": how far the replay of this rank is the recorded run, "departed": whether it is another one, "over": whether
+/// it has come to the end of the recording, or of what was asked for, "skipping": whether it is between steps that are
+/// left out}
+struct Replay {};
+
 // A rank of a Python job answers Status, Stack and these:
 /// {"torch", "headers" (folders to compile C++ cells with), "version" (of torch), "problem" (why they can't be compiled
 /// for this rank, or "")}
@@ -179,8 +188,9 @@ struct Describe {
 };
 }  // namespace question
 
-using Question = std::variant<Unreadable, question::Status, question::Stack, question::Collectives, question::Hang,
-                              question::Cpp, question::IsComplete, question::Complete, question::Describe>;
+using Question =
+    std::variant<Unreadable, question::Status, question::Stack, question::Collectives, question::Hang, question::Cpp,
+                 question::IsComplete, question::Complete, question::Describe, question::Replay>;
 
 /// To the I/O thread, which answers by a Reply with the same id within 100 ms.
 struct Query {

@@ -20,6 +20,7 @@
 #include "worker/process/interrupt.h"
 #include "worker/process/run_state.h"
 #include "worker/process/stack.h"
+#include "worker/recording.h"
 
 namespace lockstep::worker {
 namespace {
@@ -209,6 +210,8 @@ void IoThread::handle_query(const protocol::Query& query) {
     reply({{"error", unreadable->problem}});
   } else if (is(question::Status())) {
     reply(status_reply(device_.load(), configuration_, symbols_));
+  } else if (is(question::Replay())) {
+    reply(replay_reply());
   } else if (const auto* collectives = std::get_if<question::Collectives>(&query.question)) {
     reply(collectives_reply(static_cast<size_t>(std::max<int64_t>(0, collectives->last)), symbols_));
   } else if (is(question::Stack()) || is(question::Hang())) {

@@ -24,6 +24,7 @@
 #include "worker/process/interrupt.h"
 #include "worker/process/run_state.h"
 #include "worker/process/standard_streams.h"
+#include "worker/recording.h"
 #include "worker/standard_input.h"
 
 namespace lockstep::worker {
@@ -129,6 +130,7 @@ bool RunThread::start() {
     group.log_path = configuration_.rank_dir() + "/log";
     group.check_collectives = configuration_.check_collectives;
     group.generation = configuration_.generation;
+    group.player = make_player(configuration_);
     dist::start_session_group(group);
   } catch (const std::exception& error) {
     return not_ready(describe_current_exception(cells_.symbols()).error.message);
@@ -247,7 +249,9 @@ void RunThread::handle(const protocol::Run& run) {
     dist::set_session_members(run.members);
     take_rank_number();
   }
-  cells_.run(run, done);
+  // A replay that has departed runs no further cell.
+  if (cells_.run_step([] { dist::begin_recorded_cell(run_state().number()); }, 0, 0, done)) cells_.run(run, done);
+  dist::end_recorded_cell(done.status == CellStatus::ok);
   end_device_work(done, std::max<int64_t>(0, done.steps_done - 1));
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   end_cell(std::move(done), took.count());
@@ -259,10 +263,12 @@ void RunThread::handle(const protocol::Builtin& builtin) {
   done.status = CellStatus::ok;
   begin_cell(builtin.cell, 0);
   const auto start = std::chrono::steady_clock::now();
-  const auto step = [&builtin] {
+  const auto step = [this, &builtin] {
     if (const auto* unreadable = std::get_if<protocol::Unreadable>(&builtin.function))
       throw StartError(unreadable->problem);
     if (std::holds_alternative<protocol::function::Preempted>(builtin.function)) return run_preemption_function();
+    if (const auto* recorded = std::get_if<protocol::function::Record>(&builtin.function))
+      return record(configuration_, recorded->steps);
     if (!std::holds_alternative<protocol::function::Barrier>(builtin.function))
       throw StartError("a worker can't do what ranks of Python jobs do");
     barrier();

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "collectives/record/rank_files.h"
 #include "protocol/dist_error.h"
@@ -16,7 +18,7 @@ namespace lockstep::dist {
 using nlohmann::json;
 
 namespace {
-constexpr int kRecordingVersion = 1;
+constexpr int kRecordingVersion = 2;
 
 [[noreturn]] void throw_not_written(const std::string& path, int error) {
   throw Error(fmt::format("the recording {} could not be written: {}", path, std::strerror(error)));
@@ -44,14 +46,38 @@ class NewFile {
   std::string fresh_;
   Descriptor file_;
 };
+
+/// The numbers of the segments of a rank, but for `opening`.
+std::set<uint64_t> segments_of(const LeftRecords& left) {
+  std::set<uint64_t> segments;
+  for (const LeftRecord& each : left.records)
+    if (each.record.segment > 0) segments.insert(each.record.segment);
+  return segments;
+}
+
+/// A rank that is ahead by a step may have begun a segment anew that others still have, and with it its shares of what they
+/// received. They go without that segment, unless it is their last one.
+void leave_out_unshared(std::map<int, LeftRecords>& left) {
+  uint64_t first_of_all = 0;
+  for (const auto& [rank, records] : left)
+    if (const auto segments = segments_of(records); !segments.empty())
+      first_of_all = std::max(first_of_all, *segments.begin());
+  for (auto& [rank, records] : left)
+    if (const auto segments = segments_of(records); !segments.empty() && *segments.rbegin() >= first_of_all)
+      std::erase_if(records.records, [&](const LeftRecord& each) {
+        return each.record.segment > 0 && each.record.segment < first_of_all;
+      });
+}
 }  // namespace
 
-WrittenRecording write_recording(const std::string& folder, int world_size, const std::string& path) {
+WrittenRecording write_recording(const std::string& folder, int world_size, const std::string& path,
+                                 const json& session) {
   std::map<int, LeftRecords> left;
   for (int rank = 0; rank < world_size; ++rank)
     if (LeftRecords records = read_rank_files(folder, rank); !records.records.empty()) left[rank] = std::move(records);
   WrittenRecording written;
   for (const auto& [rank, records] : left) written.ranks.insert(rank);
+  leave_out_unshared(left);
   if (left.empty()) return written;
   NewFile file(path);
   RecordWriter writer(file.fd());
@@ -60,7 +86,9 @@ WrittenRecording write_recording(const std::string& folder, int world_size, cons
     if (const int error = writer.append(kind, text, payload, /*sums=*/true)) throw_not_written(path, error);
     ++count;
   };
-  append(RecordKind::file, {{"version", kRecordingVersion}, {"lockstep", kVersion}, {"ranks", written.ranks.ranks()}});
+  append(
+      RecordKind::file,
+      {{"version", kRecordingVersion}, {"lockstep", kVersion}, {"ranks", written.ranks.ranks()}, {"session", session}});
   for (const auto& [rank, records] : left)
     for (const auto& [record, source] : records.records) {
       const auto payload = read_payload(records.files[static_cast<size_t>(source)].get(), record);
@@ -76,15 +104,23 @@ WrittenRecording write_recording(const std::string& folder, int world_size, cons
   return written;
 }
 
+bool is_recording(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return false;
+  const auto first = RecordReader(file.get()).next();
+  return first && first->kind == RecordKind::file;
+}
+
 Recording::Recording(const std::string& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   if (!file_) throw Error(fmt::format("the recording {} can't be opened: {}", path, std::strerror(errno)));
   RecordReader reader(file_.get());
   const auto first = reader.next();
   if (!first || first->kind != RecordKind::file)
-    throw Error(fmt::format("{} is no recording of lockstep run --record, or its beginning is damaged", path));
+    throw Error(fmt::format("{} is no recording of --record, or its beginning is damaged", path));
   if (const json& version = first->text.value("version", json()); version != kRecordingVersion)
     throw Error(fmt::format("{} is a recording of version {}, and this program reads version {}", path, version.dump(),
                             kRecordingVersion));
+  session_ = first->text.value("session", json());
   int64_t count = 1;
   OfRank* of_rank = nullptr;
   while (auto record = reader.next()) {

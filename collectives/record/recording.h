@@ -16,9 +16,14 @@ struct WrittenRecording {
   uint64_t bytes = 0;
 };
 
-/// Writes what the ranks of `folder`, a job's, have left to a new file of this user only, which takes the place of the one
-/// at `path`. Writes nothing where no rank has left anything. Throws Error.
-WrittenRecording write_recording(const std::string& folder, int world_size, const std::string& path);
+/// Writes what the ranks of `folder`, a job's or a session's, have left to a new file of this user only, which takes the place
+/// of the one at `path`. Writes nothing where no rank has left anything. `session` is what running a session again needs;
+/// null for a job. Throws Error.
+WrittenRecording write_recording(const std::string& folder, int world_size, const std::string& path,
+                                 const nlohmann::json& session = nullptr);
+
+/// Whether the file begins as a recording does, of any version.
+bool is_recording(const std::string& path);
 
 class Recording {
  public:
@@ -26,6 +31,8 @@ class Recording {
   explicit Recording(const std::string& path);
 
   RankSet ranks() const;
+  /// What write_recording() was given as `session`.
+  const nlohmann::json& session() const { return session_; }
   /// What `about` says of a rank, and the records of it after that. Throws Error, naming the ranks that are there.
   const nlohmann::json& about(int rank) const;
   const std::vector<Record>& records(int rank) const;
@@ -43,6 +50,7 @@ class Recording {
 
   std::string path_;
   Descriptor file_;
+  nlohmann::json session_;
   std::map<int, OfRank> ranks_;
 };
 

@@ -23,6 +23,7 @@ enum class RecordKind : uint32_t {
   state,  // of parameters, buffers and optimizers at the beginning of the next step
   stopped,  // recording has ended before the program, and why
   end,  // the last of a recording
+  cell,  // a cell of a session begins: its number, those of the next call and step; or it has ended
 };
 
 struct RecordHeader {

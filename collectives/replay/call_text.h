@@ -10,6 +10,12 @@
 
 namespace lockstep::dist {
 
+/// The name of a call that is an exchange of inspectors. What a rank sends in it is not compared: it has times.
+inline constexpr const char* kExchange = "inspection";
+
+/// The name of a record that the session has connected the ranks anew, and the group that such records belong to.
+inline constexpr const char* kRegroup = "regroup";
+
 /// What two calls that send the same have in common, and some statistics for messages. As an object in JSON; null: the
 /// tensors can't be read.
 using SentText = std::function<nlohmann::json(const std::vector<at::Tensor>& tensors)>;

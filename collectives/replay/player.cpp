@@ -4,7 +4,10 @@
 #include <ATen/record_function.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "protocol/dist_error.h"
@@ -83,36 +86,78 @@ class PlayingConnector : public BackendConnector {
 Player::Player(const std::string& path, int rank, SentText sent)
     : recording_(path), rank_(rank), sent_(std::move(sent)) {
   try {
-    for (const Record& each : recording_.records(rank)) {
-      switch (each.kind) {
-        case RecordKind::call:
-          calls_[each.text.at("group")].push_back(
-              {.call = &each, .number = each.text.at("number"), .step = each.text.at("step")});
-          break;
-        case RecordKind::result:
-          results_[each.text.at("number")] = &each;
-          break;
-        case RecordKind::step:
-          steps_[each.text.at("step")] = &each;
-          break;
-        case RecordKind::state:
-          states_[each.text.at("step")] = &each;
-          break;
-        case RecordKind::stopped:
-          stopped_ = each.text.at("reason");
-          break;
-        default:
-          break;
-      }
-    }
+    read_records(recording_.records(rank));
+    for (const int each : recording_.ranks())
+      for (const Record& record : recording_.records(each))
+        if (record.kind == RecordKind::result && record.text.contains("shared"))
+          shares_[record.text["shared"]][record.text.at("share").at(0)] = &record;
   } catch (const json::exception& error) {
     throw Error(fmt::format("{} has a record that this program can't read: {}", path, error.what()));
   }
 }
 
-std::shared_ptr<BackendConnector> Player::connector(const std::string& group, int group_rank, int size) {
-  return std::make_shared<PlayingConnector>(
-      c10::make_intrusive<PlayingTransport>(shared_from_this(), group, group_rank, size));
+void Player::read_records(const std::vector<Record>& records) {
+  for (const Record& each : records) {
+    switch (each.kind) {
+      case RecordKind::call:
+        calls_[each.text.at("group")].push_back(
+            {.call = &each, .number = each.text.at("number"), .step = each.text.at("step")});
+        break;
+      case RecordKind::result:
+        results_[each.text.at("number")] = &each;
+        break;
+      case RecordKind::step:
+        steps_[each.text.at("step")] = &each;
+        break;
+      case RecordKind::state:
+        states_[each.text.at("step")] = &each;
+        break;
+      case RecordKind::cell:
+        if (each.text.contains("cell"))
+          cells_.push_back(
+              {.number = each.text["cell"], .first_call = each.text.at("call"), .first_step = each.text.at("step")});
+        else if (!cells_.empty())
+          cells_.back().succeeded = each.text.at("succeeded").get<bool>();
+        break;
+      case RecordKind::stopped:
+        stopped_ = each.text.at("reason");
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+std::optional<std::string> Player::bytes_of_result(const Record& result, std::string& missing) const {
+  if (!result.text.contains("shared")) return recording_.payload(result);
+  const auto& shares = shares_.at(result.text["shared"]);
+  const int count = result.text.at("share").at(1);
+  std::string bytes;
+  for (int index = 0; index < count; ++index) {
+    const auto share = shares.find(index);
+    if (share == shares.end()) {
+      missing = fmt::format(
+          "share {} of {} of its result is missing: the rank that was to keep it was not recorded any "
+          "more, or did not come so far",
+          index + 1, count);
+      return std::nullopt;
+    }
+    bytes += recording_.payload(*share->second);
+  }
+  return bytes;
+}
+
+c10::intrusive_ptr<c10d::Backend> Player::transport(const std::string& group, int group_rank, int size) {
+  return c10::make_intrusive<PlayingTransport>(shared_from_this(), group, group_rank, size);
+}
+
+void Player::connect(WatchedBackend& backend, const std::string& name, int64_t generation) {
+  WatchedGroup& group = *backend.group();
+  const auto& identity = group.identity();
+  const auto playing = transport(name, identity.group_rank, static_cast<int>(identity.ranks.size()));
+  group.prepare(std::make_shared<PlayingConnector>(playing));
+  backend.set_transport(playing);
+  group.connected({}, group.seq(), generation);
 }
 
 std::string Player::where() const { return step_ < 0 ? "before the first step" : fmt::format("in step {}", step_); }
@@ -127,9 +172,62 @@ void Player::depart(const std::string& reason) {
   depart_here(reason);
 }
 
+void Player::end_cell_before(const std::string& what) {
+  if (cells_.at(cell_).succeeded.value_or(false))
+    depart_here(
+        fmt::format("this run comes to {}, and the recorded rank did not in cell {}", what, cells_[cell_].number));
+  throw Error(fmt::format("cell {} ended before it came to {} when it was recorded, and ends here",
+                          cells_[cell_].number, what));
+}
+
+const Player::RecordedCell* Player::next_cell() const {
+  const size_t next = cell_ == kNoCell ? 0 : cell_ + 1;
+  return next < cells_.size() ? &cells_[next] : nullptr;
+}
+
+size_t Player::begin_cell(int64_t number) {
+  const std::lock_guard lock(mutex_);
+  if (!departure_.empty()) throw Error(departure_);
+  if (const RecordedCell* next = next_cell(); next && cell_ != kNoCell && !is_skipping_ && !is_stopped_)
+    for (const auto& [group, calls] : calls_)
+      if (group != kRegroup && !calls.empty() && calls.front().number < next->first_call)
+        depart_here(
+            fmt::format("the recorded rank called {}, and this run did not", words_of_call(calls.front().call->text)));
+  const auto first = cells_.begin() + (cell_ == kNoCell ? 0 : static_cast<std::ptrdiff_t>(cell_) + 1);
+  const auto found = std::find_if(first, cells_.end(), [&](const RecordedCell& cell) { return cell.number == number; });
+  is_beyond_ = found == cells_.end();
+  if (is_beyond_ && !stopped_.empty() && end_.empty()) {
+    end_ = fmt::format("the recording ends before cell {}: {}", number, stopped_);
+    throw Error(end_);
+  }
+  if (is_beyond_) return 0;
+  cell_ = static_cast<size_t>(found - cells_.begin());
+  next_step_ = found->first_step;
+  // Those of cells that are left out, too.
+  for (auto& [group, calls] : calls_)
+    while (group != kRegroup && !calls.empty() && calls.front().number < found->first_call) calls.pop_front();
+  return static_cast<size_t>(std::ranges::count_if(
+      calls_[kRegroup], [&](const RecordedCall& call) { return call.number < found->first_call; }));
+}
+
+std::optional<RankSet> Player::take_regroup() {
+  const std::lock_guard lock(mutex_);
+  auto& regroups = calls_[kRegroup];
+  const RecordedCell* next = next_cell();
+  if (regroups.empty() || (next && regroups.front().number >= next->first_call)) return std::nullopt;
+  const RankSet ranks(regroups.front().call->text.at("ranks").get<std::vector<int>>());
+  regroups.pop_front();
+  return ranks;
+}
+
+int64_t Player::take_step_number() {
+  const std::lock_guard lock(mutex_);
+  return next_step_++;
+}
+
 void Player::check_left_calls(int64_t step) {
   for (const auto& [group, calls] : calls_)
-    if (!calls.empty() && calls.front().step < step)
+    if (group != kRegroup && !calls.empty() && calls.front().step < step)
       depart_here(
           fmt::format("the recorded rank called {}, and this run did not", words_of_call(calls.front().call->text)));
 }
@@ -137,6 +235,9 @@ void Player::check_left_calls(int64_t step) {
 Player::Begun Player::begin_step(int64_t step) {
   const std::lock_guard lock(mutex_);
   if (!departure_.empty()) throw Error(departure_);
+  if (is_beyond_) throw Error("this cell is none of the recording, and has no steps of it");
+  if (const RecordedCell* next = next_cell(); next && cell_ != kNoCell && step >= next->first_step)
+    end_cell_before(fmt::format("step {}", step));
   if (!is_skipping_) check_left_calls(step);
   const auto found = steps_.find(step);
   if (found == steps_.end()) {
@@ -185,38 +286,86 @@ int Player::first_difference(const Record& record, const std::vector<at::Tensor>
   return recorded.size() == tensors.size() ? -1 : static_cast<int>(tensors.size());
 }
 
-c10::intrusive_ptr<c10d::Work> Player::play(const TransportCall& call, const std::string& group) {
-  const at::DisableRecordFunctionGuard no_operators;  // of the program
-  std::unique_lock lock(mutex_);
-  if (!departure_.empty()) throw Error(departure_);
-  if (is_skipping_) return c10::make_intrusive<PlayedWork>(call.received, -1, nullptr);
-  lock.unlock();
-  const json now = call_text(call, group, log_.get(), sent_);
-  lock.lock();
-  auto& calls = calls_[group];
+Player::RecordedCall Player::next_call(const std::string& group, const json& now) {
+  if (is_beyond_) throw Error("this cell is none of the recording, and no other rank is here: " + words_of_call(now));
+  const auto& calls = calls_[group];
+  const RecordedCell* next = next_cell();
+  const bool ends_before = calls.empty() || (next && calls.front().number >= next->first_call);
+  if (cell_ != kNoCell && ends_before && (next || cells_[cell_].succeeded)) end_cell_before(words_of_call(now));
   if (calls.empty()) {
     end_ = fmt::format("the recording ends {}, before this run calls {}{}{}", where(), words_of_call(now),
                        stopped_.empty() ? "" : ": ", stopped_);
     throw Error(end_);
   }
-  const RecordedCall recorded = calls.front();
-  const json& text = recorded.call->text;
-  if (recorded.step != step_)
+  if (calls.front().step != step_)
     depart_here(fmt::format("this run calls {}, and the recorded rank made no further call", words_of_call(now)));
+  return calls.front();
+}
+
+std::string Player::exchange(const std::string& group) {
+  const std::lock_guard lock(mutex_);
+  if (!departure_.empty()) throw Error(departure_);
+  if (is_skipping_) throw Error("what an inspector found between steps that are left out is not recorded");
+  const json now = {{"name", kExchange}, {"group", group}};
+  const RecordedCall recorded = next_call(group, now);
+  calls_[group].pop_front();
+  const auto result = results_.find(recorded.number);
+  if (result == results_.end() || result->second->text.contains("error")) {
+    failed_call_ = "an inspection " + where() + " did not end on the recorded rank";
+    throw Error(failed_call_);
+  }
+  failed_call_.clear();
+  return recording_.payload(*result->second);
+}
+
+/// What this rank gets from a call between steps that are left out: where it gets what ranks have sent, its own.
+static void fill_as_alone(const TransportCall& call) {
+  if (call.sent.size() != 1) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor& sent = call.sent[0];
+  for (const at::Tensor& to : call.received) {
+    if (to.is_sparse() || sent.is_sparse() || sent.numel() == 0 || to.numel() % sent.numel() != 0) continue;
+    to.copy_(sent.reshape({1, -1}).expand({to.numel() / sent.numel(), sent.numel()}).reshape(to.sizes()));
+  }
+}
+
+c10::intrusive_ptr<c10d::Work> Player::play(const TransportCall& call, const std::string& group) {
+  const at::DisableRecordFunctionGuard no_operators;  // of the program
+  std::unique_lock lock(mutex_);
+  if (!departure_.empty()) throw Error(departure_);
+  if (is_skipping_) {
+    fill_as_alone(call);
+    return c10::make_intrusive<PlayedWork>(call.received, -1, nullptr);
+  }
+  lock.unlock();
+  const json now = call_text(call, group, log_.get(), sent_);
+  lock.lock();
+  const RecordedCall recorded = next_call(group, now);
+  const json& text = recorded.call->text;
   for (const json* each : std::initializer_list<const json*>{&text, &now})
     if (each->contains("unsupported"))
       throw Error(fmt::format("{}: {}", words_of_call(text), each->at("unsupported").get<std::string>()));
   if (const std::string differs = difference(text, now); !differs.empty()) depart_here(differs);
-  calls.pop_front();
+  calls_[group].pop_front();
   const auto result = results_.find(recorded.number);
   const bool has_error = result != results_.end() && result->second->text.contains("error");
+  const auto fails = [](const std::string& reason) {
+    return c10::make_intrusive<PlayedWork>(std::vector<at::Tensor>(), -1, std::make_exception_ptr(Error(reason)));
+  };
   if (result == results_.end() || has_error) {
-    end_ = fmt::format("{}, {}, {}", words_of_call(text), where(),
-                       has_error ? "failed on the recorded rank: " + result->second->text.value("error", "")
-                                 : "never ended on the recorded rank");
-    return c10::make_intrusive<PlayedWork>(std::vector<at::Tensor>(), -1, std::make_exception_ptr(Error(end_)));
+    failed_call_ = fmt::format("{}, {}, {}", words_of_call(text), where(),
+                               has_error ? "failed on the recorded rank: " + result->second->text.value("error", "")
+                                         : "never ended on the recorded rank");
+    return fails(failed_call_);
   }
-  fill(call.received, result->second->text.at("received"), recording_.payload(*result->second));
+  std::string missing;
+  const auto bytes = bytes_of_result(*result->second, missing);
+  if (!bytes) {
+    end_ = fmt::format("{}, {}: {}", words_of_call(text), where(), missing);
+    return fails(end_);
+  }
+  fill(call.received, result->second->text.at("received"), *bytes);
+  failed_call_.clear();  // the program has gone on
   ++played_;
   return c10::make_intrusive<PlayedWork>(call.received, result->second->text.value("source", -1), nullptr);
 }
@@ -225,6 +374,7 @@ std::string Player::left_here() const {
   size_t count = 0;
   const RecordedCall* first = nullptr;
   for (const auto& [group, calls] : calls_) {
+    if (group == kRegroup) continue;
     count += calls.size();
     if (!calls.empty() && (!first || calls.front().number < first->number)) first = &calls.front();
   }
@@ -237,9 +387,54 @@ std::string Player::left_here() const {
   return words;
 }
 
-json Player::summary() const {
+void Player::stop_here(std::optional<int64_t> before) {
   const std::lock_guard lock(mutex_);
-  return {{"calls", played_}, {"steps", begun_}, {"departure", departure_}, {"end", end_}, {"left", left_here()}};
+  is_stopped_ = true;
+  if (before) begun_.erase(*before);
+}
+
+namespace {
+/// Returns "0-1 and 4-7".
+std::string text_of(const std::set<int64_t>& steps) {
+  std::string text;
+  for (auto first = steps.begin(); first != steps.end();) {
+    auto last = first;
+    for (auto next = std::next(last); next != steps.end() && *next == *last + 1; ++next) last = next;
+    text += fmt::format("{}{}", text.empty() ? "" : " and ", *first);
+    if (last != first) text += fmt::format("-{}", *last);
+    first = std::next(last);
+  }
+  return text;
+}
+
+std::string as_sentence(std::string words) {
+  if (!words.empty()) words[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(words[0])));
+  return words.empty() ? words : ". " + words;
+}
+}  // namespace
+
+std::string Player::words_of_conclusion() const {
+  const std::string where = begun_.empty() ? "before the first step"
+                                           : fmt::format("in step{} {}", begun_.size() > 1 ? "s" : "", text_of(begun_));
+  const std::string text =
+      played_ > 0 ? fmt::format(
+                        "rank {} was replayed {}: {} collective{}, in all of which it sent what it had sent when "
+                        "it was recorded",
+                        rank_, where, played_, played_ == 1 ? "" : "s")
+                  : fmt::format("no collective of rank {} was replayed", rank_);
+  if (!departure_.empty()) return text + fmt::format(". {} departed {}", played_ > 0 ? "Then it" : "It", departure_);
+  if (!end_.empty()) return text + as_sentence(end_);
+  if (is_stopped_) return text;
+  return text + (played_ == 0 && failed_call_.empty() ? ": the program made none" : "") + as_sentence(failed_call_) +
+         as_sentence(left_here());
+}
+
+Player::Conclusion Player::conclusion() const {
+  const std::lock_guard lock(mutex_);
+  return {.text = words_of_conclusion(),
+          .departed = !departure_.empty(),
+          .is_over = is_stopped_ || !end_.empty(),
+          .is_skipping = is_skipping_};
 }
 
 }  // namespace lockstep::dist

@@ -3,6 +3,8 @@
 #include <ATen/record_function.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <utility>
@@ -16,7 +18,8 @@ using nlohmann::json;
 
 namespace {
 constexpr int64_t kMostCallsOfAStep = 100'000;  // a program without marks would fill the folder
-}
+constexpr size_t kLeastShared = 4096;  // bytes
+}  // namespace
 
 /// Records the end of a message when somebody has waited for it: Gloo's have no future, and are done then.
 class RecordedMessage : public c10d::Work {
@@ -51,11 +54,15 @@ class RecordedMessage : public c10d::Work {
 
 class RecordingTransport : public SeenTransport {
  public:
-  RecordingTransport(std::shared_ptr<Recorder> recorder, c10::intrusive_ptr<c10d::Backend> inner, std::string group)
+  /// `connection` names the group and how often it was connected, equally on all ranks.
+  RecordingTransport(std::shared_ptr<Recorder> recorder, c10::intrusive_ptr<c10d::Backend> inner, std::string group,
+                     std::string connection, Recorder::Share share)
       : SeenTransport(inner->getRank(), inner->getSize()),
         recorder_(std::move(recorder)),
         inner_(std::move(inner)),
-        group_(std::move(group)) {}
+        group_(std::move(group)),
+        connection_(std::move(connection)),
+        share_(share) {}
 
   c10::intrusive_ptr<Options> getBackendOptions() override { return inner_->getBackendOptions(); }
   void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
@@ -64,7 +71,11 @@ class RecordingTransport : public SeenTransport {
 
  protected:
   WorkPtr take(TransportCall call, const Issue& issue) override {
-    const Recorder::Begun begun = recorder_->begin_call(call, group_);
+    Recorder::Begun begun = recorder_->begin_call(call, group_);
+    if (is_shared(call)) {
+      begun.shared = fmt::format("{}/{}", connection_, ++shared_calls_);
+      begun.share = share_;
+    }
     WorkPtr work;
     try {
       work = issue(*inner_);
@@ -88,29 +99,72 @@ class RecordingTransport : public SeenTransport {
   }
 
  private:
+  /// Whether all ranks of the group get the same, and enough of it that a share is worth its record.
+  bool is_shared(const TransportCall& call) const {
+    constexpr std::array<std::string_view, 3> kSame = {"allreduce", "allgather", "_allgather_base"};
+    if (share_.count < 2 || std::ranges::count(kSame, call.name) == 0) return false;
+    size_t bytes = 0;
+    for (const at::Tensor& each : call.received) {
+      if (!each.device().is_cpu() || each.layout() != at::kStrided) return false;
+      bytes += each.nbytes();
+    }
+    return bytes >= kLeastShared;
+  }
+
   const std::shared_ptr<Recorder> recorder_;
   const c10::intrusive_ptr<c10d::Backend> inner_;
-  const std::string group_;
+  const std::string group_, connection_;
+  const Recorder::Share share_;
+  int64_t shared_calls_ = 0;
 };
+
+namespace {
+/// The bytes from `begin` to `end` of `all`.
+std::vector<std::string_view> between(const std::vector<std::string_view>& all, size_t begin, size_t end) {
+  std::vector<std::string_view> part;
+  size_t at = 0;
+  for (const std::string_view each : all) {
+    const size_t first = std::clamp(begin, at, at + each.size()), last = std::clamp(end, at, at + each.size());
+    if (first < last) part.push_back(each.substr(first - at, last - first));
+    at += each.size();
+  }
+  return part;
+}
+}  // namespace
 
 Recorder::Recorder(const std::string& folder, int rank, int64_t steps, json about, SentText sent,
                    std::shared_ptr<CollectiveLog> log)
-    : steps_(steps), sent_(std::move(sent)), log_(std::move(log)), files_(folder, rank) {
+    : rank_(rank), steps_(steps), sent_(std::move(sent)), log_(std::move(log)), files_(folder, rank) {
   about["rank"] = rank;
   about["steps"] = steps;
   const std::lock_guard lock(mutex_);
   append(0, RecordKind::about, about);
 }
 
-c10::intrusive_ptr<c10d::Backend> Recorder::record(c10::intrusive_ptr<c10d::Backend> inner, const std::string& group) {
-  return c10::make_intrusive<RecordingTransport>(shared_from_this(), std::move(inner), group);
+c10::intrusive_ptr<c10d::Backend> Recorder::record(c10::intrusive_ptr<c10d::Backend> inner, const std::string& group,
+                                                   const RankSet& sharing, int64_t generation) {
+  if (inner->getBackendName() != "gloo") {
+    stop(fmt::format("group {} is not on Gloo alone, and collectives of other transports are not recorded", group));
+    return inner;
+  }
+  // Equal on all ranks: disjoint groups may have one name, one after the other as well, and a connection may fail on some
+  // ranks only, but not its generation.
+  const std::string name = fmt::format("{} of {}", group, sharing.str());
+  const Share share{
+      .index = static_cast<size_t>(std::ranges::count_if(sharing.ranks(), [this](int rank) { return rank < rank_; })),
+      .count = sharing.size()};
+  const std::lock_guard lock(mutex_);
+  if (generation == 0) ++made_[name];
+  return c10::make_intrusive<RecordingTransport>(shared_from_this(), std::move(inner), group,
+                                                 fmt::format("{}/{}/{}/{}", name, logs_, made_[name], generation),
+                                                 share);
 }
 
 void Recorder::append(uint64_t segment, RecordKind kind, const json& text,
                       const std::vector<std::string_view>& payload) {
   if (!stopped_.empty()) return;
   if (const int error = files_.append(segment, kind, text, payload))
-    end_with(fmt::format("the job's folder has no room for it: {}", std::strerror(error)));
+    end_with(fmt::format("its folder has no room for it: {}", std::strerror(error)));
 }
 
 void Recorder::end_with(const std::string& reason) {
@@ -122,20 +176,60 @@ void Recorder::end_with(const std::string& reason) {
 }
 
 Recorder::Begun Recorder::begin_call(const TransportCall& call, const std::string& group) {
+  std::shared_ptr<CollectiveLog> log;
   {
     const std::lock_guard lock(mutex_);
     if (!stopped_.empty()) return {};
+    log = log_;
   }
   const at::DisableRecordFunctionGuard no_operators;  // of the program
-  json text = call_text(call, group, log_.get(), sent_);
+  json text = call_text(call, group, log.get(), sent_);
   const std::lock_guard lock(mutex_);
+  return append_call(std::move(text));
+}
+
+Recorder::Begun Recorder::append_call(json text) {
   const Begun begun{.number = ++calls_, .segment = files_.segment()};
   text["number"] = begun.number;
   text["step"] = step_;
   append(begun.segment, RecordKind::call, text);
   if (++calls_of_step_ > kMostCallsOfAStep)
-    end_with(fmt::format("there are more than {} calls and no mark of a step (lockstep.step)", kMostCallsOfAStep));
+    end_with(fmt::format("there are more than {} calls and no mark of a step (lockstep.step, ddp::step)",
+                         kMostCallsOfAStep));
   return begun;
+}
+
+void Recorder::note_regroup(const RankSet& ranks) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_.empty()) append_call({{"name", kRegroup}, {"group", kRegroup}, {"ranks", ranks.ranks()}});
+}
+
+void Recorder::set_log(std::shared_ptr<CollectiveLog> log) {
+  const std::lock_guard lock(mutex_);
+  log_ = std::move(log);
+  ++logs_;
+}
+
+// Marks of cells are in the segment that stays: cells whose steps are left out are as important as the others.
+void Recorder::begin_cell(int64_t number) {
+  const std::lock_guard lock(mutex_);
+  append(0, RecordKind::cell, {{"cell", number}, {"call", calls_ + 1}, {"step", step_ + 1}});
+}
+
+void Recorder::end_cell(bool succeeded) {
+  const std::lock_guard lock(mutex_);
+  append(0, RecordKind::cell, {{"succeeded", succeeded}});
+}
+
+Recorder::Begun Recorder::begin_exchange(const std::string& group) {
+  const std::lock_guard lock(mutex_);
+  return stopped_.empty() ? append_call({{"name", kExchange}, {"group", group}}) : Begun();
+}
+
+void Recorder::end_exchange(const Begun& begun, std::string_view received) {
+  if (begun.number == 0) return;
+  const std::lock_guard lock(mutex_);
+  append(begun.segment, RecordKind::result, {{"number", begun.number}}, {received});
 }
 
 void Recorder::end_call(const Begun& begun, const std::vector<at::Tensor>& received, int source) {
@@ -147,8 +241,17 @@ void Recorder::end_call(const Begun& begun, const std::vector<at::Tensor>& recei
     if (!each.device().is_cpu()) return;  // call_text() has said so
   text["received"] = tensors_text(received);
   const std::vector<at::Tensor> tensors = readable(received);
+  std::vector<std::string_view> bytes = bytes_of(tensors);
+  if (!begun.shared.empty()) {
+    text["shared"] = begun.shared;
+    text["share"] = {begun.share.index, begun.share.count};
+    size_t all = 0;
+    for (const std::string_view each : bytes) all += each.size();
+    const auto edge = [&](size_t index) { return all * index / begun.share.count; };
+    bytes = between(bytes, edge(begun.share.index), edge(begun.share.index + 1));
+  }
   const std::lock_guard lock(mutex_);
-  append(begun.segment, RecordKind::result, text, bytes_of(tensors));
+  append(begun.segment, RecordKind::result, text, bytes);
 }
 
 void Recorder::fail_call(const Begun& begun, const std::string& error) {

@@ -45,6 +45,9 @@ class WatchedBackend : public c10d::Backend {
   /// Replaces the transport; null: none until the next call. Collectives in flight keep the old one's work.
   void set_transport(c10::intrusive_ptr<c10d::Backend> transport);
 
+  /// Returns the device's where the group has several. Throws where there is none.
+  c10::intrusive_ptr<c10d::Backend> transport() const;
+
   /// Enters dist::new_group into the log as a collective: it is compared with what the peers call, and nothing is sent.
   Entered enter_new_group(const std::vector<int64_t>& ranks, uint64_t call_site);
 
@@ -156,9 +159,7 @@ class WatchedBackend : public c10d::Backend {
  private:
   struct Call;  // what is logged and compared, and the tensors of the transport
 
-  /// Returns the device's where the group has several.
-  c10::intrusive_ptr<c10d::Backend> transport() const;
-  /// Returns that of CPU tensors, which the others have beside them.
+  /// Returns the transport of CPU tensors, which a group for a device has beside its own.
   c10d::Backend& host_transport() const;
   const BackendConfig& config() const { return group_->identity().backend; }
   template <typename Issue>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "collectives/log/meetings.h"
@@ -12,6 +13,7 @@ namespace lockstep::inspect {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using nlohmann::json;
 
 const std::string kComplete = "complete";
 
@@ -129,7 +131,47 @@ SideChannel::RankGroup& SideChannel::rank_group(const RankSet& ranks) {
   return rank_groups_[ranks];
 }
 
+namespace {
+/// What a recording has of an exchange.
+std::string recorded_form(const ExchangeResult& result) {
+  json all = {{"missing", result.missing.ranks()}, {"early", result.early}, {"values", json::array()}};
+  for (const Bytes& value : result.values) all["values"].push_back(json::binary(value));
+  const Bytes form = json::to_cbor(all);
+  return {form.begin(), form.end()};
+}
+
+ExchangeResult read_recorded(const std::string& form) {
+  const json all = json::from_cbor(form, /*strict=*/true, /*allow_exceptions=*/false);
+  try {
+    ExchangeResult result;
+    result.missing = RankSet(all.at("missing").get<std::vector<int>>());
+    result.early = all.at("early");
+    for (const json& value : all.at("values")) result.values.push_back(value.get_binary());
+    return result;
+  } catch (const json::exception& error) {
+    throw dist::Error(fmt::format("the recording of what an inspector got can't be read: {}", error.what()));
+  }
+}
+}  // namespace
+
 ExchangeResult SideChannel::try_gather(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline,
+                                       bool waits_when_late) {
+  const std::string group = "inspectors " + ranks.str();
+  if (const auto& player = context_.player()) return read_recorded(player->exchange(group));
+  const auto& recorder = context_.recorder();
+  if (!recorder) return gather_now(ranks, value, deadline, waits_when_late);
+  const auto begun = recorder->begin_exchange(group);
+  try {
+    ExchangeResult result = gather_now(ranks, value, deadline, waits_when_late);
+    recorder->end_exchange(begun, recorded_form(result));
+    return result;
+  } catch (const std::exception& error) {  // thrown on
+    recorder->fail_call(begun, error.what());
+    throw;
+  }
+}
+
+ExchangeResult SideChannel::gather_now(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline,
                                        bool waits_when_late) {
   RankGroup& mine = rank_group(ranks);
   const auto until = Clock::now() + deadline;
@@ -218,15 +260,20 @@ c10d::Backend& SideChannel::group(const RankSet& ranks, std::chrono::millisecond
   // A rank whose group has failed reports it, so that all ranks make a new one.
   Group& mine = rank_group(ranks).group;
   const std::vector<Bytes> ready = gather(ranks, {static_cast<uint8_t>(mine.backend ? 1 : 0)}, deadline);
-  if (std::all_of(ready.begin(), ready.end(), [](const Bytes& each) { return each.at(0) == 1; })) return *mine.backend;
+  const bool is_made = std::all_of(ready.begin(), ready.end(), [](const Bytes& each) { return each.at(0) == 1; });
+  if (is_made && mine.backend) return *mine.backend;
   mine = {};
   const auto& list = ranks.ranks();
-  const auto group_rank = std::find(list.begin(), list.end(), rank_) - list.begin();
-  mine.connector = dist::find_backend("gloo").factory({.name = "inspect",
-                                                       .group_rank = static_cast<int>(group_rank),
-                                                       .ranks = list,
-                                                       .timeout = deadline,
-                                                       .loopback = loopback_});
+  const auto group_rank = static_cast<int>(std::find(list.begin(), list.end(), rank_) - list.begin());
+  const std::string name = "tensors of inspectors " + ranks.str();
+  if (const auto& player = context_.player()) {
+    // It may have been made in a step that is left out.
+    if (!is_made) gather(ranks, {}, deadline);
+    mine.backend = player->transport(name, group_rank, static_cast<int>(list.size()));
+    return *mine.backend;
+  }
+  mine.connector = dist::find_backend("gloo").factory(
+      {.name = "inspect", .group_rank = group_rank, .ranks = list, .timeout = deadline, .loopback = loopback_});
   std::vector<std::string> addresses;
   for (const Bytes& address : gather(ranks, bytes_of(mine.connector->announcement()), deadline))
     addresses.emplace_back(address.begin(), address.end());
@@ -235,6 +282,8 @@ c10d::Backend& SideChannel::group(const RankSet& ranks, std::chrono::millisecond
   // All ranks have just exchanged their addresses: they connect at once, or one of them is lost.
   deadline = std::min<std::chrono::milliseconds>(deadline, std::chrono::seconds(20));
   mine.backend = mine.connector->connect(c10::make_intrusive<c10d::PrefixStore>(prefix, store()), addresses, deadline);
+  if (const auto& recorder = context_.recorder())
+    mine.backend = recorder->record(mine.backend, name, {rank_}, generation_);
   return *mine.backend;
 }
 

@@ -5,6 +5,8 @@
 // Every wait ends at once when this rank is aborted (dist::abort, the user's interrupt), and when a rank that it waits
 // for can't take part any more: its process has died, or the session reports that it has left the cell.
 //
+// Where the rank is recorded, so is what it gets here; where a rank is replayed alone, that takes the place of the others.
+//
 // One per rank (dist::RankContext), used by the rank's own thread. Other threads only interrupt its waits.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -53,6 +55,9 @@ class SideChannel {
   std::vector<at::Tensor> all_gather(const RankSet& ranks, at::Tensor tensor, std::chrono::milliseconds deadline);
 
  private:
+  ExchangeResult gather_now(const RankSet& ranks, const Bytes& value, std::chrono::milliseconds deadline,
+                            bool waits_when_late);
+
   struct Group {
     std::shared_ptr<dist::BackendConnector> connector;
     c10::intrusive_ptr<c10d::Backend> backend;

@@ -174,9 +174,11 @@ void connect_peers(JobBackend& backend, const Description& mine, const Store& st
                    int64_t generation) {
   dist::WatchedGroup& group = *backend.group();
   group.prepare(connector);
+  const auto recording = recorder(current_job_log()->log, mine.global_rank, mine.world_size);
   const auto announcements = dist::exchange(store, key + "/rank", mine.global_rank, RankSet(mine.ranks),
                                             {{"ranks", mine.ranks},
                                              {"machine", dist::machine_identity()},
+                                             {"records", recording != nullptr},
                                              {"pid", ::getpid()},
                                              {"start", dist::process_start_time(::getpid()).value_or(0)},
                                              {"log", log.mapping().shared_path()},
@@ -195,10 +197,14 @@ void connect_peers(JobBackend& backend, const Description& mine, const Store& st
     if (mine.ranks[i] != mine.global_rank)
       members.push_back({peers.at(mine.ranks[i]), static_cast<int>(i), theirs.at("slot").get<uint32_t>()});
   }
-  const auto log_of_rank = current_job_log()->log;
-  backend.set_transport(
-      recorded(connector->connect(c10::make_intrusive<c10d::PrefixStore>(key, store), addresses, mine.timeout),
-               mine.label, log_of_rank, mine.global_rank, mine.world_size));
+  auto transport = connector->connect(c10::make_intrusive<c10d::PrefixStore>(key, store), addresses, mine.timeout);
+  if (recording) {
+    RankSet sharing;
+    for (const auto& [rank, theirs] : announcements)
+      if (peers.at(rank).same_machine && theirs.at("records")) sharing.insert(rank);
+    transport = recording->record(std::move(transport), mine.label, sharing, generation);
+  }
+  backend.set_transport(std::move(transport));
   group.connected(std::move(members), seq, generation);
 }
 
@@ -308,11 +314,7 @@ c10::intrusive_ptr<JobBackend> make_played(const Description& mine) {
   const JobLog shared = use_job_log(mine.global_rank, mine.world_size);
   auto backend = make_backend(mine, shared, /*has_cuda=*/false, /*check=*/false, "The replay of this rank ends here");
   player()->set_log(shared.log);
-  dist::WatchedGroup& group = *backend->group();
-  const auto connector = player()->connector(mine.label, mine.rank, static_cast<int>(mine.ranks.size()));
-  group.prepare(connector);
-  backend->set_transport(connector->connect({}, {}, mine.timeout));
-  group.connected({}, group.seq(), 0);
+  player()->connect(*backend, mine.label, 0);
   return backend;
 }
 

@@ -368,7 +368,7 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("replay_step", replay_step);
   LOCKSTEP_OPERATOR("replay_fill", replay_fill);
   LOCKSTEP_OPERATOR("replay_compare", replay_compare);
-  LOCKSTEP_OPERATOR("replay_summary", replay_summary);
+  LOCKSTEP_OPERATOR("replay_conclusion", replay_conclusion);
   LOCKSTEP_OPERATOR("take_hooks_back", take_hooks_back);
   LOCKSTEP_OPERATOR("take_findings", take);
   LOCKSTEP_OPERATOR("draw", draw_findings);

@@ -7,15 +7,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
 
-#include "collectives/replay/recorder.h"
 #include "collectives/transport/mixed_connector.h"
-#include "inspectors/fingerprint/fingerprint.h"
+#include "inspectors/fingerprint/sent_text.h"
 #include "protocol/dist_error.h"
 #include "protocol/version.h"
 #include "python/agent/agent.h"
@@ -37,22 +35,6 @@ std::optional<int64_t> number_in(const char* variable) {
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
   return number;
-}
-
-json sent_text(const std::vector<at::Tensor>& tensors) {
-  inspect::Hash hash{};
-  double squares = 0;
-  int64_t nan = 0, inf = 0;
-  for (const inspect::Fingerprint& each : inspect::fingerprint(tensors)) {
-    hash = inspect::combine(hash, each.hash);
-    squares += each.norm * each.norm;
-    nan += each.nan_count;
-    inf += each.inf_count;
-  }
-  std::string words = fmt::format("norm {:.9g}", std::sqrt(squares));
-  if (nan > 0) words += fmt::format(", {} NaN", nan);
-  if (inf > 0) words += fmt::format(", {} Inf", inf);
-  return {{"hash", hash}, {"words", fmt::format("{} (hash {:016x})", words, hash[0])}};
 }
 
 json about_this_process(int world_size) {
@@ -85,9 +67,9 @@ const char* mode_of_recording() {
   if (!recording().is_tried) return "none";
   return recording().recorder && recording().recorder->stopped().empty() ? "record" : "stopped";
 }
+}  // namespace
 
-std::shared_ptr<dist::Recorder> use_recorder(const std::shared_ptr<dist::CollectiveLog>& log, int rank,
-                                             int world_size) {
+std::shared_ptr<dist::Recorder> recorder(const std::shared_ptr<dist::CollectiveLog>& log, int rank, int world_size) {
   const auto steps = number_in(kRecordVariable);
   if (!steps) return nullptr;
   Recording& all = recording();
@@ -99,24 +81,14 @@ std::shared_ptr<dist::Recorder> use_recorder(const std::shared_ptr<dist::Collect
   if (folder.empty()) problem = "this rank is not watched by lockstep run";
   if (problem.empty()) {
     try {
-      all.recorder =
-          std::make_shared<dist::Recorder>(folder, rank, *steps, about_this_process(world_size), sent_text, log);
+      all.recorder = std::make_shared<dist::Recorder>(folder, rank, *steps, about_this_process(world_size),
+                                                      inspect::sent_text, log);
     } catch (const dist::Error& error) {
       problem = error.what();
     }
   }
   if (!problem.empty()) std::fprintf(stderr, "lockstep: nothing is recorded: %s\n", problem.c_str());
   return all.recorder;
-}
-}  // namespace
-
-c10::intrusive_ptr<c10d::Backend> recorded(c10::intrusive_ptr<c10d::Backend> transport, const std::string& group,
-                                           const std::shared_ptr<dist::CollectiveLog>& log, int rank, int world_size) {
-  const auto recorder = use_recorder(log, rank, world_size);
-  if (!recorder) return transport;
-  if (transport->getBackendName() == "gloo") return recorder->record(std::move(transport), group);
-  recorder->stop(fmt::format("group {} is not on Gloo alone, and collectives of devices are not recorded", group));
-  return transport;
 }
 
 bool is_replay() { return std::getenv(kReplayVariable) != nullptr; }
@@ -128,7 +100,7 @@ std::shared_ptr<dist::Player> player() {
   if (!*one) {
     const auto rank = number_in(kReplayRankVariable);
     if (!is_replay() || !rank) throw dist::Error("this process replays no rank");
-    *one = std::make_shared<dist::Player>(std::getenv(kReplayVariable), static_cast<int>(*rank), sent_text);
+    *one = std::make_shared<dist::Player>(std::getenv(kReplayVariable), static_cast<int>(*rank), inspect::sent_text);
   }
   return *one;
 }
@@ -195,6 +167,9 @@ json replay_compare(const Call& call) {
   return {{"equal", index < 0}};
 }
 
-json replay_summary(const Call&) { return player()->summary(); }
+json replay_conclusion(const Call& call) {
+  if (call.arguments.at("at_until")) player()->stop_here();
+  return {{"text", player()->conclusion().text}};
+}
 
 }  // namespace lockstep::python

@@ -8,14 +8,13 @@
 #include "collectives/backend/backend.h"
 #include "collectives/log/collective_log.h"
 #include "collectives/replay/player.h"
+#include "collectives/replay/recorder.h"
 #include "python/operators/call.h"
 
 namespace lockstep::python {
 
-/// Returns a transport that records what goes through `transport`, or `transport` where nothing is to be recorded or it
-/// is one for a device: then the recording says so.
-c10::intrusive_ptr<c10d::Backend> recorded(c10::intrusive_ptr<c10d::Backend> transport, const std::string& group,
-                                           const std::shared_ptr<dist::CollectiveLog>& log, int rank, int world_size);
+/// Returns what records this rank, which the first call makes; null where nothing is to be recorded, or can't be.
+std::shared_ptr<dist::Recorder> recorder(const std::shared_ptr<dist::CollectiveLog>& log, int rank, int world_size);
 
 /// Whether this process replays a rank.
 bool is_replay();
@@ -28,6 +27,6 @@ nlohmann::json record_stop(const Call& call);
 nlohmann::json replay_step(const Call& call);
 nlohmann::json replay_fill(const Call& call);
 nlohmann::json replay_compare(const Call& call);
-nlohmann::json replay_summary(const Call& call);
+nlohmann::json replay_conclusion(const Call& call);
 
 }  // namespace lockstep::python

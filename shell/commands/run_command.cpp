@@ -7,7 +7,6 @@
 #include <memory>
 #include <utility>
 
-#include "collectives/record/rank_files.h"
 #include "protocol/error.h"
 #include "shell/built/built_objects.h"
 #include "shell/commands/command.h"
@@ -97,7 +96,6 @@ std::vector<Script> read_cells_again(RunOptions& options) {
 struct OfJobs {
   std::string findings;
   int tail = 0;
-  RecordOptions record;
 };
 
 /// Chooses the machines on which the job's ranks are looked for: those of --hosts, or those of Slurm's job. Of the
@@ -140,9 +138,7 @@ int run_job(const CLI::App& app, const RunOptions& options, const OfJobs& of_job
           name +
           " is for session scripts; with -- LAUNCHER… there are --hang-timeout S, "
           "--findings FILE, --tail N, --record K, --recording FILE, --hosts LIST and --remote-program PATH");
-  if (!of_jobs.record.path.empty() && of_jobs.record.steps == 0)
-    throw UsageError("--recording names the file of what --record K keeps: give --record as well");
-  check_recording(of_jobs.record);
+  check_recording(options.session.record);
   const auto serve_prompt = [](const std::string& job, int64_t first_cell) {
     SessionOptions session;
     session.job = job;
@@ -152,7 +148,7 @@ int run_job(const CLI::App& app, const RunOptions& options, const OfJobs& of_job
   JobOptions job{.launcher = launcher_arguments(),
                  .hang_timeout_s = options.session.hang_timeout_s,
                  .findings = of_jobs.findings,
-                 .record = of_jobs.record,
+                 .record = options.session.record,
                  .tail = of_jobs.tail,
                  .serve_prompt = serve_prompt};
   choose_hosts_of_job(options.session, job);
@@ -179,14 +175,6 @@ std::function<int()> set_up_run(CLI::App& app) {
                  "Of a Python job that torchrun starts: show the last N lines of each rank's output after a failure")
       ->type_name("N")
       ->check(CLI::Range(1, 10000));
-  app.add_option(
-         "--record", of_jobs->record.steps,
-         "Of a Python job: each rank keeps what its last K steps have received, for lockstep replay; it becomes a "
-         "file when the job fails")
-      ->type_name("K")
-      ->check(CLI::Range(1, dist::kMostRecordedSteps));
-  app.add_option("--recording", of_jobs->record.path, "The file of --record, which is written also without a failure")
-      ->type_name("FILE");
   add_session_options(app, options->session);
   add_script_options(app, *options);
   app.footer(
@@ -199,8 +187,6 @@ std::function<int()> set_up_run(CLI::App& app) {
     if (options->files.empty() && options->journal.empty())
       throw UsageError("file is required: session scripts, --journal ID, or -- and a launcher");
     if (of_jobs->tail > 0) throw UsageError("--tail is for Python jobs: lockstep run --tail N -- torchrun … train.py");
-    if (of_jobs->record.steps > 0 || !of_jobs->record.path.empty())
-      throw UsageError("--record is for Python jobs: lockstep run --record K -- torchrun … train.py");
     if (!of_jobs->findings.empty())
       throw UsageError("--findings is for Python jobs; sessions write them with --json FILE");
     check_script_options(*options);

@@ -130,6 +130,7 @@ RankSet ScriptRun::lost_ranks() const {
 
 bool ScriptRun::run_cell(const ScriptCell& cell) {
   const bool counts = !is_comment(cell, language());
+  if (cell.number > 0) session_->set_next_cell(cell.number);
   alive_ = session_->live_ranks();
   show_cell(cell, counts);
   if (!counts) return true;
@@ -153,10 +154,24 @@ bool ScriptRun::run_cell(const ScriptCell& cell) {
     note(code_before_interrupt(cell.tags, *outcome.before_interrupt, alive_));
     note(kExitInterrupted);
   }
+  if (const auto goes_on = judge_replay()) return *goes_on && !stopped_;
   note(judgement.exit_code);
   if (stopped_) note(kExitInterrupted);
   if (outcome.exit_requested || outcome.status == CellStatus::interrupted || stopped_) return false;
   return judgement.exit_code == kExitOk || options_.keep_going;
+}
+
+/// Judges a cell of a replay by how far that is the recorded run, and returns whether the next cell runs. Nothing: the cell
+/// is judged as any other.
+std::optional<bool> ScriptRun::judge_replay() {
+  const auto state = options_.session.replay ? session_->replay_state() : std::nullopt;
+  if (!state) return std::nullopt;
+  if (state->value("departed", false)) {
+    note(kExitFailed);
+    return false;
+  }
+  if (state->value("over", false)) return false;
+  return state->value("skipping", false) ? std::optional(true) : std::nullopt;
 }
 
 void ScriptRun::show_markdown(const ScriptCell& cell) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "collectives/record/rank_files.h"
 #include "protocol/error.h"
 #include "shell/processes/session_plan.h"
 #include "shell/text/suggest.h"
@@ -114,6 +115,16 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
          "Compare collectives across ranks before data moves: on (the default) or off")
       ->type_name("on|off");
   app.add_flag("--debug-cells", options.debug_cells, "Compile all cells with full debug information, for gdb");
+  CLI::Option* const record =
+      app.add_option(
+             "--record", options.record.steps,
+             "Each rank keeps what its last K steps have received, for lockstep replay; it becomes a file where a "
+             "cell, or the job, fails")
+          ->type_name("K")
+          ->check(CLI::Range(1, dist::kMostRecordedSteps));
+  app.add_option("--recording", options.record.path, "The file of --record, which is written also without a failure")
+      ->type_name("FILE")
+      ->needs(record);
   add_journal_options(app, options);
   app.add_option("-I,--include-dir", options.include_dirs, "Folder of headers that cells include; may be repeated")
       ->allow_extra_args(false)
@@ -130,7 +141,7 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
 
 bool asks_for_ranks(const SessionOptions& options) {
   return options.num_processes || !options.gpu_ids.empty() || options.share_gpu || options.all_gpus_visible ||
-         options.backend != "auto" || !options.is_here();
+         options.backend != "auto" || !options.is_here() || options.record.steps > 0;
 }
 
 }  // namespace lockstep::shell

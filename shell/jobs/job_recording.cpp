@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "collectives/record/recording.h"
 #include "protocol/dist_error.h"
 #include "protocol/error.h"
 #include "shell/text/text_output.h"
@@ -27,23 +26,24 @@ void check_recording(const RecordOptions& options) {
                                  std::strerror(errno)));
 }
 
+std::string save_recording(const std::string& path, const std::string& folder, int world_size,
+                           const nlohmann::json& session) {
+  const dist::WrittenRecording written = dist::write_recording(folder, world_size, path, session);
+  if (written.ranks.empty()) return {};
+  return fmt::format("{} of {} recorded in {} ({:.1f} MB). Run one again, alone: lockstep replay {} --rank {}{}",
+                     written.ranks.words(), world_size, path, static_cast<double>(written.bytes) / 1e6, path,
+                     written.ranks.ranks().front(), session.is_null() ? " -- python SCRIPT ARGUMENT…" : "");
+}
+
 void keep_recording(const RecordOptions& options, const std::string& folder, int world_size, bool has_failed) {
   if (options.steps == 0 || (options.path.empty() && !has_failed)) return;
   const std::string name = std::filesystem::path(folder).filename().string();
   const std::string path = options.path.empty() ? name + ".recording" : options.path;
   try {
-    const dist::WrittenRecording written = dist::write_recording(folder, world_size, path);
-    if (written.ranks.empty()) {
-      write_message(
-          "no rank of this machine was recorded: recorded are process groups with the backend \"lockstep\" "
-          "(docs/replay.md)");
-      return;
-    }
-    write_message(
-        fmt::format("{} of {} recorded in {} ({:.1f} MB). Run one again, alone: lockstep replay {} --rank {} -- python "
-                    "SCRIPT ARGUMENT…",
-                    written.ranks.words(), world_size, path, static_cast<double>(written.bytes) / 1e6, path,
-                    written.ranks.ranks().front()));
+    const std::string saved = save_recording(path, folder, world_size);
+    write_message(!saved.empty() ? saved
+                                 : "no rank of this machine was recorded: recorded are process groups with the backend "
+                                   "\"lockstep\" (docs/replay.md)");
   } catch (const dist::Error& error) {
     write_message(error.what());
   }

@@ -101,6 +101,7 @@ CellOutcome dist_status(MagicCall& call) {
   nlohmann::json data = nlohmann::json::array();
   for (int rank = 0; rank < call.session.world_size(); ++rank) {
     const RankDescription known = call.session.describe_rank(rank);
+    if (call.session.options().replay && known.dead) continue;  // it was never there
     const auto answer = answers.find(rank);
     const nlohmann::json status = answer == answers.end() ? nlohmann::json::object() : answer->second;
     std::optional<RankState> known_state;

@@ -221,7 +221,7 @@ nlohmann::json PlacedRanks::describe() const {
     const Process& process = processes_[static_cast<size_t>(rank)];
     if (const std::string host = places_[process.place]->host(); !host.empty())
       workers.push_back({{"rank", rank}, {"host", host}});
-    else
+    else if (process.pid != 0)
       workers.push_back({{"rank", rank}, {"pid", process.pid}, {"start_time", process.start_time}});
   }
   return workers;

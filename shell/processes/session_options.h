@@ -19,6 +19,19 @@ inline constexpr const char* kRay = "ray";
 /// The backend of ranks on the CPU of one machine (collectives/transport/shared_memory).
 inline constexpr const char* kSharedMemory = "shared_memory";
 
+/// What is recorded of ranks, so that one of them can run again, alone (docs/replay.md).
+struct RecordOptions {
+  int64_t steps = 0;  // that each rank keeps; 0: nothing is recorded
+  std::string path;  // the file; empty: one is made after a failure only, in the current folder
+};
+
+/// The rank of a recording that a session runs again, without the others.
+struct ReplayedRank {
+  std::string path;  // of the recording
+  int rank = 0, world_size = 1, local_rank = 0, local_world_size = 1, threads = 1;
+  std::optional<int64_t> until;  // the step before which it ends
+};
+
 struct SessionOptions {
   std::optional<int> num_processes;  // none: one per visible GPU, two CPU ranks where there is none
   std::vector<int> gpu_ids;
@@ -61,6 +74,8 @@ struct SessionOptions {
   bool ends_at_continue =
       false;  // the prompt of `lockstep run -- LAUNCHER…`: continue gives the terminal back to the job
   bool has_python_ranks() const { return job || python; }
+  RecordOptions record;
+  std::optional<ReplayedRank> replay;
   std::optional<Rehearsal> rehearsal;  // ranks load objects and run none of them: `lockstep build`
 };
 

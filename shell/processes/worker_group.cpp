@@ -32,7 +32,17 @@ void throw_if_different(const std::string& failure, const std::string& who, cons
 WorkerGroup::WorkerGroup(EventLoop& loop, RankPlaces places, const SessionOptions& options,
                          const SessionDirectory& directory, Listener listener)
     : PlacedGroup(std::move(places), std::move(listener), loop, directory.hub_endpoint(), count_of(places)) {
+  if (options.replay)
+    for (int number = 0; number < world_size(); ++number)
+      if (number != options.replay->rank) at(number).info.state = State::dead;
   placed_.start(options);
+}
+
+RankSet WorkerGroup::started_ranks() const {
+  RankSet ranks;
+  for (int number = 0; number < world_size(); ++number)
+    if (rank(number).state != State::dead) ranks.insert(number);
+  return ranks;
 }
 
 void WorkerGroup::buried(int number, State before) {
@@ -70,7 +80,7 @@ void WorkerGroup::make_ready(const std::string& prelude, const Versions& compile
   compiler_ = compiler;
   compare_versions();
   prelude_ = prelude;
-  placed_.send_prelude(RankSet::all(world_size()), prelude);
+  placed_.send_prelude(started_ranks(), prelude);
   wait_until_all(State::ready, "did not get ready");
   starting_ = false;
 }
@@ -85,7 +95,7 @@ void WorkerGroup::compare_versions() const {
   throw_if_different(failure, "lockstep-compiler", "protocol", std::to_string(compiler_.protocol),
                      std::to_string(kProtocolVersion));
   throw_if_different(failure, "lockstep-compiler", "version", compiler_.lockstep, kVersion);
-  for (int r = 0; r < world_size(); ++r) compare_version_of(r, failure);
+  for (const int number : started_ranks()) compare_version_of(number, failure);
 }
 
 void WorkerGroup::compare_version_of(int number, const std::string& failure) const {

@@ -22,6 +22,8 @@ class WorkerGroup : public PlacedGroup<RankGroup> {
   void buried(int rank, State before) override;
   void prepare(int rank) override;
   void wait_until_all(State wanted, const std::string& what);
+  /// All, but for those that a replay does without.
+  RankSet started_ranks() const;
   void compare_versions() const;
   void compare_version_of(int rank, const std::string& failure) const;
 

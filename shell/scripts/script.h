@@ -5,6 +5,7 @@
 // UsageErrors: "FILE:LINE: what; how to fix it". Magics in cells are read later, also those
 // after `// `: magic_parser.h.
 #pragma once
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,6 +28,7 @@ struct ScriptCell {
   std::map<std::string, std::string> metadata;  // other key=value pairs of the marker
   std::string text;
   int line = 0;  // in the file, of the first line of the text, from 1; 0 in a notebook
+  int64_t number = 0;  // that it has to get; 0: the next
   int notebook_cell = -1;  // index among the cells of a notebook, from 0; -1 in a script
 };
 

@@ -24,6 +24,7 @@ class History {
  public:
   void add(HistoryEntry entry) { entries_.push_back(std::move(entry)); }
   void mark_undone(int64_t number);
+  const std::vector<HistoryEntry>& entries() const { return entries_; }  // oldest first
 
   /// Entries whose numbers are in `range`, as `7` or `3-7` (nothing: all), at most the `last` newest of them, oldest
   /// first. Throws UsageError for a bad range.

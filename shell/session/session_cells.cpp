@@ -1,5 +1,7 @@
 // How a session runs a cell: its magics and its code.
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "protocol/error.h"
@@ -153,6 +155,12 @@ void Session::run_parts(RunningCell& cell, CellOutcome& outcome) {
 CellOutcome Session::run_line_magic(const MagicUse& use) {
   const Magic& magic = MagicRegistry::instance().find(use.name, false);
   MagicCall call{*this, use.arguments, {}, use.line, magic.read(line_form(), use.arguments)};
+  constexpr std::array<std::string_view, 6> kOfRanks = {"record",     "restart",       "dist_init",
+                                                        "dist_reset", "dist_shutdown", "dist_continue"};
+  if (options().replay && std::ranges::count(kOfRanks, magic.name) > 0) {
+    message("%" + magic.name + " does nothing in a replay, which has one rank");
+    return {};
+  }
   if (!magic.line && kind() == PromptKind::cpp)
     throw UsageError("%" + magic.name + " is for ranks in Python; " + usage_of(magic, MagicForm::line) + ": " +
                      magic.summary);

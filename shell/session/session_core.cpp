@@ -15,6 +15,7 @@
 #include "shell/processes/compiler_service.h"
 #include "shell/processes/limits.h"
 #include "shell/processes/local_ranks.h"
+#include "shell/processes/replayed_rank.h"
 #include "shell/processes/session_plan.h"
 #include "shell/processes/worker_group.h"
 #include "shell/session/session_journal.h"
@@ -70,7 +71,11 @@ RankGroup::Listener SessionCore::State::listener(std::function<void(const std::s
 
 void SessionCore::start(bool is_asked) {
   if (started()) return;
+  check_record_options(options_.record);
   State& s = *state_;
+  s.history_at_start = history_.entries().size();
+  s.record_steps = 0;
+  s.is_recorded = false;
   const ActivityReporter::Scope reporting(events_);
   const StartScope starting(s.start);
   try {
@@ -87,7 +92,7 @@ void SessionCore::start(bool is_asked) {
       if (const auto typed = state_->typed) typed();
     });
     event.id = s.directory->id();
-    event.ranks = RankSet::all(world_size());
+    event.ranks = options_.replay ? live_ranks() : RankSet::all(world_size());
     event.is_asked = is_asked;
     for (int rank : live_ranks()) event.devices[rank] = s.workers->rank(rank).device;
     event.versions["lockstep"] = kVersion;
@@ -105,6 +110,7 @@ void SessionCore::start(bool is_asked) {
                              : kind() == PromptKind::cpp ? stack_shortage()
                                                          : std::string();
     if (!text.empty()) message(text);
+    if (options_.record.steps > 0) record(options_.record.steps);
   } catch (const StartError& error) {
     s.end();
     const std::string shortage = kind() == PromptKind::cpp ? stack_shortage() : "";
@@ -127,7 +133,7 @@ void SessionCore::describe_session() {
 SessionEvent SessionCore::open_workers() {
   State& s = *state_;
   const bool is_here = options_.is_here();
-  const SessionPlan plan = is_here ? plan_session(options_) : SessionPlan();
+  SessionPlan plan = is_here ? plan_session(options_) : SessionPlan();
   (void)working_directory();
   // A rank here has 7 threads when it is connected; the process that it is a copy of, the store, the compiler and this
   // process have 9 between them.
@@ -139,7 +145,9 @@ SessionEvent SessionCore::open_workers() {
   s.compiler = options_.objects ? options_.objects(s.loop, compiler, progress)
                                 : std::make_unique<CompilerService>(s.loop, compiler, progress);
   RankPlaces places;
-  if (is_here)
+  if (options_.replay)
+    places.push_back(replayed_rank(s.loop, *options_.replay, plan, *s.directory));
+  else if (is_here)
     places.push_back(
         std::make_unique<LocalRanks>(s.loop, plan, *s.directory, s.directory->hub_endpoint(), options_.rehearsal));
   else
@@ -179,7 +187,9 @@ void SessionCore::report_start_step(const protocol::CompilerProgress& step) {
 
 void SessionCore::shutdown() {
   State& s = *state_;
+  conclude_replay();
   if (s.workers) s.workers->shutdown();
+  keep_recording();
   settings_.before_each_cell = nullptr;
   if (s.runner) s.runner->end_open_loops();
   s.end();
@@ -287,6 +297,7 @@ void SessionCore::help(std::string text, nlohmann::json data) {
 }
 
 void SessionCore::check_alive(const RankSet& ranks) const {
+  if (options_.replay && !live_ranks().empty()) return;  // what concerns the other ranks does nothing
   if (live_ranks().empty() && options_.job)
     throw UsageError(
         state_->job->away().empty()
@@ -325,6 +336,8 @@ CodeResult SessionCore::run_code(std::string_view code, const CellSettings& sett
   start();
   CellRequest request;
   request.ranks = settings.ranks ? *settings.ranks : target_ranks();
+  if (options_.replay) request.ranks = request.ranks & live_ranks();
+  if (options_.replay && request.ranks.empty() && !live_ranks().empty()) return {};
   check_ranks(request.ranks);
   if (options_.has_python_ranks() && !start_compiler_of_job(request.ranks)) {
     if (state_->cell) state_->cell->status = CellStatus::interrupted;

@@ -178,6 +178,14 @@ class SessionCore {
   /// Returns what every rank does now and for whom it waits, seen from each open cell; one picture where none is.
   std::vector<inspect::HangPicture> hang_pictures();
 
+  // ---- Recording and replay (docs/replay.md) ---------------------------------------------------------------------------
+  /// Has the ranks record what they receive from now on, of the last `steps` steps; 0: ends that. Throws UsageError.
+  CellStatus record(int64_t steps);
+  /// Writes what the ranks have recorded into a file, and returns a sentence that says so. Throws UsageError.
+  std::string save_recording(const std::string& path);
+  /// Returns the answer to protocol::question::Replay; nothing where the rank gives none.
+  std::optional<nlohmann::json> replay_state();
+
   // ---- Of a prompt over a Python job ---------------------------------------------------------------------------------
   /// Has all ranks stop after the same training step, and serves until they have. Returns whether they did; Ctrl-C ends
   /// the wait. Throws UsageError where they count no steps.
@@ -216,6 +224,11 @@ class SessionCore {
   RankPlaces places_elsewhere();
   bool start_compiler_of_job(const RankSet& ranks);
   void report_start_step(const protocol::CompilerProgress& step);
+  void check_record_options(const RecordOptions& record) const;
+  /// What running the cells of the ranks again needs.
+  nlohmann::json recorded_session() const;
+  void conclude_replay();
+  void keep_recording();
 
   const std::string id_;
   Journal journal_;

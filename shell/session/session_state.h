@@ -73,6 +73,10 @@ struct SessionCore::State {
   protocol::Configure configuration;
   nlohmann::json description;  // of session.json, without its workers
   int64_t last_number = 0;
+  size_t history_at_start = 0;  // how many entries it had when the ranks started
+  int64_t record_steps = 0;  // that the ranks record now
+  bool is_recorded = false;  // they do, or did
+  int recordings = 0;  // written at the end of ranks
   RunningCell* cell = nullptr;
   RankSet raised;  // ranks that have raised an exception in the last Python cell in which one has
   std::vector<ValueEvent>* captured_values = nullptr;  // they go there

@@ -70,10 +70,10 @@ class Terminal : private EventSink {
   void set_next_cell(int64_t number) { session_.set_next_cell(number); }
   int64_t next_cell() const { return session_.next_cell(); }
 
-  int run(bool start_now) {
+  int run(bool start_now, const std::vector<ScriptCell>& first = {}) {
     install_signals();
     try {
-      return run_cells(start_now);
+      return run_cells(start_now, first);
     } catch (const StartError&) {
       if (leaving_) return 128 + leaving_;
       if (interrupted_) return kExitInterrupted;
@@ -84,7 +84,7 @@ class Terminal : private EventSink {
  private:
   static constexpr int kLeave = -1;
 
-  int run_cells(bool start_now) {
+  int run_cells(bool start_now, const std::vector<ScriptCell>& first) {
     if (interactive_ && session_.next_cell() == 1)
       draw(fmt::format(
           "Lockstep {}: {}.\n", kVersion,
@@ -103,6 +103,14 @@ class Terminal : private EventSink {
       session_.start();
     }
     int exit_code = 0;
+    for (const ScriptCell& cell : first) {
+      if (leaving_ || interrupted_) break;
+      renderer_.begin_cell(cell.number, {}, cell.title, cell.text);
+      if (cell.number > 0) session_.set_next_cell(cell.number);
+      run_cell(cell.text, cell.title);
+      const auto state = session_.options().replay ? session_.replay_state() : std::nullopt;
+      if (state && (state->value("over", false) || state->value("departed", false))) break;
+    }
     while (!leaving_) {
       const LineReader::Input input = read();
       if (input.end == LineReader::End::end_of_input) break;
@@ -216,12 +224,12 @@ class Terminal : private EventSink {
     return input.end == LineReader::End::cell ? std::optional(input.text) : std::nullopt;
   }
 
-  int run_cell(const std::string& text) {
+  int run_cell(const std::string& text, const std::string& title = "") {
     const std::optional<NoEcho> no_echo = quiet_terminal();
     if (interactive_) interrupted_ = false;  // otherwise Ctrl-C ends the session, also between two cells
     if (interactive_) session_.watch_typing(STDIN_FILENO, [this] { take_typed(); });
     try {
-      const CellOutcome outcome = session_.run(text);
+      const CellOutcome outcome = session_.run(text, title);
       return outcome.exit_requested ? kLeave : judge({}, outcome, {}).exit_code;
     } catch (const StartError& error) {
       if (!interactive_) throw;
@@ -386,12 +394,13 @@ int64_t run_job_prompt(const SessionOptions& options, int64_t first_cell) {
   return terminal.next_cell();
 }
 
-int run_terminal(const SessionOptions& options, bool start_now, Descriptor keeper) {
+int run_terminal(const SessionOptions& options, bool start_now, Descriptor keeper,
+                 const std::vector<ScriptCell>& first) {
   std::setlocale(LC_CTYPE, "");
   const Screen screen = detect_screen(STDOUT_FILENO);
   const bool is_interactive = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
   Terminal terminal(options, is_interactive, screen.terminal, std::move(keeper));
-  return terminal.run(start_now);
+  return terminal.run(start_now, first);
 }
 
 }  // namespace lockstep::shell

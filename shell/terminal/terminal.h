@@ -9,8 +9,10 @@ namespace lockstep::shell {
 /// lines without prompts, and the result is the exit code of the first that fails (as `lockstep run` has them); on a
 /// terminal it is 0. `start_now`: the session starts before the first prompt. Throws StartError when it can't,
 /// UsageError for bad options.
+/// `first`: cells that run before the first prompt.
 /// `keeper`: of a detachable session (shell/detached/keeper.h), whose terminal this process has.
-int run_terminal(const SessionOptions& options, bool start_now, Descriptor keeper = {});
+int run_terminal(const SessionOptions& options, bool start_now, Descriptor keeper = {},
+                 const std::vector<ScriptCell>& first = {});
 
 /// Runs the prompt over a Python job in the terminal of `lockstep run`, until its user lets the job go on. Its first
 /// cell has the number `first_cell`; returns the number of the next. Throws StartError, UsageError.

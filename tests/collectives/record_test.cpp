@@ -150,6 +150,23 @@ TEST_F(RecordedRank, ARecordingHasWhatRanksHaveLeft) {
   EXPECT_EQ(recording.payload(last), "first of 8" + std::string(24, 'x'));
 }
 
+// A rank that has begun a segment anew no longer has its shares of what the others have received in it.
+TEST_F(RecordedRank, ASegmentThatARankHasBegunAnewIsLeftOutOfTheOthers) {
+  record(0, 3, 9);
+  record(1, 3, 8);
+  write_recording(folder_, 2, path("whole"));
+  const Recording recording(path("whole"));
+  const auto steps = [&](int rank) {
+    Steps steps;
+    for (const Record& each : recording.records(rank))
+      if (each.kind == RecordKind::step) steps.push_back(each.text.at("step"));
+    return steps;
+  };
+  EXPECT_EQ(steps_left(1), (Steps{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(steps(0), (Steps{0, 1, 5, 6, 7, 8}));
+  EXPECT_EQ(steps(1), (Steps{0, 1, 5, 6, 7}));
+}
+
 TEST_F(RecordedRank, NoRecordingWhereNoRankHasLeftAnything) {
   EXPECT_TRUE(write_recording(folder_, 3, path("none")).ranks.empty());
   EXPECT_FALSE(fs::exists(path("none")));

@@ -193,6 +193,8 @@ class Refusals(Recorded):
     def test_programs_that_can_not_be_replayed(self):
         folder, _ = self.record("fails", 1)
         begin = [PROGRAM, "replay", folder / "recording", "--rank", 1, "--"]
+        done = run(begin[:-1])
+        self.assertEqual((done.returncode, "the program is missing" in done.stdout), (2, True), done.stdout)
         done = run([*begin, sys.executable, "-c", "import lockstep"])
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertRegex(done.stdout, r"lockstep: no collective of rank 1 was replayed: the program made none\. [1-9][0-9]* "
@@ -202,10 +204,8 @@ class Refusals(Recorded):
         self.assertIn("this process is rank 0, and lockstep replay runs rank 1 alone", done.stdout)
 
     def test_arguments(self):
-        done = run([PROGRAM, "replay", "x", "--rank", 0])
-        self.assertEqual((done.returncode, "the program is missing" in done.stdout), (2, True), done.stdout)
         done = run([PROGRAM, "run", "--recording", "x", "--", sys.executable, "-c", ""])
-        self.assertEqual((done.returncode, "give --record as well" in done.stdout), (2, True), done.stdout)
+        self.assertEqual((done.returncode, "--recording requires --record" in done.stdout), (2, True), done.stdout)
         # Before the job runs.
         for path, problem in (("/nowhere/x", "into /nowhere: No such file"), (f"{JOB}/x", "replay.py: Not a directory"),
                               (HERE, "is a folder")):

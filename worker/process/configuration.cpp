@@ -131,6 +131,7 @@ Configuration read_configuration(const char* (*lookup)(const char*)) {
                  "is '" + c.backend + "': it has to be auto, gloo, shared_memory, nccl or cpu:gloo,cuda:nccl");
   read_device(read, c);
   c.threads = read.integer("LOCKSTEP_THREADS", 1, 4096, std::max(1, cores_of_this_process() / c.local_world_size));
+  c.replay = read.text("LOCKSTEP_REPLAY").value_or("");
   c.generation = read.integer("LOCKSTEP_GENERATION", 0, kAny, 0);
   c.check_collectives = read.integer("LOCKSTEP_CHECK_COLLECTIVES", 0, 1, 1) == 1;
   c.lifeline_fd = read.integer("LOCKSTEP_LIFELINE_FD", 0, kAny, -1);

@@ -23,6 +23,7 @@ struct Configuration {
   std::string store;  // LOCKSTEP_STORE: "127.0.0.1:port"
   // LOCKSTEP_GENERATION: of the regroup at which it takes a lost rank's place; 0: it takes none.
   int64_t generation = 0;
+  std::string replay;  // LOCKSTEP_REPLAY: the recording whose rank this process is, without the others; empty: none
   std::string store_key;  // LOCKSTEP_STORE_KEY: before every key of this session, so that nobody else can name one
   std::string backend = "gloo";  // LOCKSTEP_BACKEND: auto, gloo, shared_memory, nccl, cpu:gloo,cuda:nccl
   std::string device = "cpu";  // LOCKSTEP_DEVICE: cpu, cuda:N

@@ -72,40 +72,9 @@ def _debug_exceptions() -> None:
     sys.excepthook = hook
 
 
-def _steps_text(steps: list[int]) -> str:
-    """"0-1 and 4-7"."""
-    ranges: list[list[int]] = []
-    for each in steps:
-        if ranges and each == ranges[-1][1] + 1:
-            ranges[-1][1] = each
-        else:
-            ranges.append([each, each])
-    texts = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
-    return " and ".join(texts)
-
-
 def _conclude(process: int) -> None:
-    if os.getpid() != process:
-        return
-    summary = _library.call("replay_summary")
-    steps = summary["steps"]
-    where = f"in step{'s' if len(steps) > 1 else ''} {_steps_text(steps)}" if steps else "before the first step"
-    calls = summary["calls"]
-    rank = os.environ["LOCKSTEP_REPLAY_RANK"]
-    text = f"rank {rank} was replayed {where}: {calls} collective{'s' if calls != 1 else ''}, in all of which it sent what " \
-           "it had sent when it was recorded"
-    if not calls:
-        text = f"no collective of rank {rank} was replayed"
-    if summary["departure"]:
-        text += f". {'Then it' if calls else 'It'} departed {summary['departure']}"
-    elif summary["end"]:
-        text += f". {summary['end'][0].upper()}{summary['end'][1:]}"
-    else:
-        if not calls:
-            text += ": the program made none"
-        if summary["left"] and not _is_at_until:
-            text += f". {summary['left'][0].upper()}{summary['left'][1:]}"
-    _say(text)
+    if os.getpid() == process:
+        _say(_library.call("replay_conclusion", at_until=_is_at_until)["text"])
 
 
 def begin_step(number: int, objects: tuple[Any, ...], batch: Any, frame: FrameType) -> bool:
