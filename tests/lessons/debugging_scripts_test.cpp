@@ -40,5 +40,18 @@ void expect_hang_found(int ranks, const nlohmann::json& missing) {
 TEST(ARankThatSkipsACollective, IsNamedOnTwoRanks) { expect_hang_found(2, ranks({1})); }
 TEST(ARankThatSkipsACollective, IsNamedOnFourRanks) { expect_hang_found(4, ranks({0, 1, 3})); }
 
+TEST(TheTwoByTwoRun, IsTheSameButForOneSum) {
+  const auto run = run_script("debugging/the-2-by-2-run-that-is-not-the-same.cpp", 4);
+  EXPECT_EQ(run.exit_code, 0) << run.shown;
+  const auto same = run.of("two by two", "finding"), other = run.of("without the sum in backward", "finding");
+  ASSERT_FALSE(same.empty()) << run.shown;
+  EXPECT_NE(same[0].at("message").get<std::string>().find("same training: "), std::string::npos) << same[0];
+  ASSERT_FALSE(other.empty()) << run.shown;
+  const auto message = other[0].at("message").get<std::string>();
+  EXPECT_NE(message.find("step 0: the gradient of norm.weight on ranks 0-3"), std::string::npos) << message;
+  EXPECT_NE(message.find("it was not reduced over ranks 0-1, which work on the same samples"), std::string::npos)
+      << message;
+}
+
 }  // namespace
 }  // namespace lockstep::test
