@@ -91,6 +91,10 @@ class Equal(Recorded):
         self.record("sharded")
         self.check_equal("sharded")
 
+    def test_tensor_parallel_training(self):
+        self.record("tensor_parallel")
+        self.check_equal("tensor_parallel")
+
     def test_every_kind_of_collective(self):
         self.record("by_hand")
         for rank in (0, 1, 2):

@@ -91,6 +91,18 @@ def sharded():
     data_parallel(wrap)
 
 
+def tensor_parallel():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    def wrap(_):
+        model = torch.nn.Sequential(torch.nn.Linear(13, 66), torch.nn.ReLU(), torch.nn.Linear(66, 7))
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+    data_parallel(wrap)
+
+
 def by_hand():
     """Collectives of every kind, and batches from outside of the steps, whose generator no recording knows."""
     model, data = net(), torch.Generator().manual_seed(dist.get_rank())
@@ -159,7 +171,7 @@ def mixed(value, rank, size, pair):
 
 def main():
     dist.init_process_group("lockstep")
-    {"sharded": sharded, "by_hand": by_hand}.get(CASE, data_parallel)()
+    {"sharded": sharded, "tensor_parallel": tensor_parallel, "by_hand": by_hand}.get(CASE, data_parallel)()
     dist.barrier()
     dist.destroy_process_group()
 
