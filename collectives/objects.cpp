@@ -126,7 +126,7 @@ Bytes scatter_bytes(const void* site, const std::vector<Bytes>& parts, const Ran
       transport.scatter(outputs, all, options)->wait();
       return own;
     };
-    const at::Tensor sizes = scattered(at::empty({2}, at::kLong), [&](const Bytes& part) {
+    const at::Tensor sizes = scattered(at::zeros({2}, at::kLong), [&](const Bytes& part) {
       at::Tensor both = at::empty({2}, at::kLong);
       both[0] = size_of(part);
       both[1] = longest;

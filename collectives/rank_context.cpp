@@ -376,10 +376,11 @@ bool RankContext::needs_regroup() const {
 }
 
 void RankContext::begin_recorded_cell(int64_t number) {
-  if (recorder_) recorder_->begin_cell(number);
+  if (recorder_) recorder_->begin_cell(number, next_group_number_);
   if (!options_.player) return;
-  for (size_t regroups = options_.player->begin_cell(number); regroups > 0; --regroups)
-    regroup(generation_ + 1, live_ranks_, options_.timeout);
+  const Player::CellBegun begun = options_.player->begin_cell(number);
+  for (size_t i = 0; i < begun.regroups; ++i) regroup(generation_ + 1, live_ranks_, options_.timeout);
+  if (begun.next_group > 0) next_group_number_ = begun.next_group;  // a regroup may have brought others' numbers
 }
 
 void RankContext::regroup(int64_t generation, const RankSet& given, std::chrono::milliseconds timeout) {

@@ -103,14 +103,17 @@ std::atomic<int64_t> step_marks = 0;
 
 int64_t take_step_number() { return step_marks++; }
 
-void record_session(std::shared_ptr<Recorder> recorder) {
+void check_recordable() {
   const auto context = require_context("record");
+  if (context->recorder()) throw Error("this rank is recorded already, or was");
   if (meetings() > 0 || context->group_count() > 1 || step_marks > 0)
     throw Error(
         "this rank has made collectives already, and what it has received is not known any more: record from "
         "the start of the ranks (lockstep --record K, or %dist_reset and %record on)");
-  if (context->recorder()) throw Error("this rank is recorded already, or was");
-  context->record(recorder);
+}
+
+void record_session(std::shared_ptr<Recorder> recorder) {
+  require_context("record")->record(recorder);
   if (const auto world = session_world()) world->options.recorder = std::move(recorder);
 }
 

@@ -44,7 +44,9 @@ std::string register_nccl();
 
 /// Makes the default group. Collective over all ranks. Throws Error naming the ranks that did not come.
 void start_session_group(const SessionGroupOptions& options);
-/// Records what this rank receives from its collectives from now on. Local. Throws Error where it has made some already.
+/// Throws Error where this rank can't be recorded: it is already, or has made collectives. Local.
+void check_recordable();
+/// Records what this rank receives from its collectives from now on. Local.
 void record_session(std::shared_ptr<Recorder> recorder);
 /// A rank that is recorded or replayed is told where cells begin and end. `number` is what people call the cell. Local.
 /// Throws Error where the replay has departed from the recording before.

@@ -62,6 +62,9 @@ StepMark::Kept StepMark::take_state() const {
   try {
     for (const torch::optim::Optimizer* optimizer : optimizers_) {
       std::string& bytes = kept.bytes.emplace_back(detail::bytes_of(*optimizer));
+      constexpr size_t kEmptyArchive = 4096;  // bytes that it has at most
+      if (bytes.size() <= kEmptyArchive && !detail::has_contents(bytes))
+        throw std::runtime_error("its class has no save()");
       kept.add("the state of an optimizer",
                torch::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())}, torch::kUInt8));
     }

@@ -44,6 +44,13 @@ std::string message_of(const std::exception& error) {
   return of_torch ? of_torch->what_without_backtrace() : error.what();
 }
 
+bool has_contents(const std::string& archive) {
+  std::istringstream stream(archive);
+  torch::serialize::InputArchive contents;
+  contents.load_from(stream);
+  return !contents.keys().empty();
+}
+
 std::string bytes_of(const torch::optim::Optimizer& optimizer) {
   torch::serialize::OutputArchive archive;
   optimizer.save(archive);
@@ -54,10 +61,7 @@ SavedOptimizer save(const torch::optim::Optimizer& optimizer) {
   SavedOptimizer saved;
   try {
     saved.bytes = bytes_of(optimizer);
-    std::istringstream stream(saved.bytes);
-    torch::serialize::InputArchive contents;
-    contents.load_from(stream);
-    if (contents.keys().empty()) saved.problem = "its class has no save()";
+    if (!has_contents(saved.bytes)) saved.problem = "its class has no save()";
     // The archive calls parameters by their address, so it is another one on each rank.
     std::string all;
     for (const auto& group : optimizer.param_groups()) {
@@ -102,7 +106,8 @@ std::string load(torch::optim::Optimizer& optimizer, const std::string& bytes) {
 nlohmann::json layout_of(const DistributedModule& wrapper) {
   nlohmann::json buckets = nlohmann::json::array();
   for (const Bucket& bucket : wrapper.buckets()) buckets.push_back(bucket.parameter_indices);
-  return {{"buckets", std::move(buckets)}, {"steps", wrapper.steps()}};
+  return {
+      {"buckets", std::move(buckets)}, {"steps", wrapper.steps()}, {"regrouped", state_of(wrapper)->was_regrouped()}};
 }
 
 void take_over(const DistributedModule& wrapper, const nlohmann::json& layout) {
@@ -112,7 +117,7 @@ void take_over(const DistributedModule& wrapper, const nlohmann::json& layout) {
 
 bool take_over_steps(const DistributedModule& wrapper, const nlohmann::json& layout) {
   if (layout_of(wrapper).at("buckets") != layout.at("buckets")) return false;
-  state_of(wrapper)->set_steps(layout.at("steps").get<int64_t>());
+  state_of(wrapper)->set_steps(layout.at("steps").get<int64_t>(), layout.at("regrouped").get<bool>());
   return true;
 }
 

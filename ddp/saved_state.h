@@ -26,6 +26,8 @@ struct SavedOptimizer {
   std::string problem;  // why it can't be saved
 };
 SavedOptimizer save(const torch::optim::Optimizer& optimizer);
+/// Whether anything was saved: a class of the user's may have no save().
+bool has_contents(const std::string& archive);
 /// The bytes alone, in a third of the time. Throws what LibTorch, or a class of the user's, throws.
 std::string bytes_of(const torch::optim::Optimizer& optimizer);
 

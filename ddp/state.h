@@ -60,7 +60,13 @@ class State : public std::enable_shared_from_this<State> {
   void reset(std::vector<std::vector<size_t>> layout = {});
   /// Does the same with the layout of the buckets and the count of steps of another rank. On every rank.
   void take_over(std::vector<std::vector<size_t>> layout, int64_t steps);
-  void set_steps(int64_t steps) { steps_.set(steps); }
+  /// Whether the next forward will reset(), since the ranks were reconnected.
+  bool was_regrouped() const { return group_.was_regrouped(); }
+  /// Takes over the number of steps of a state, and whether a reset is due.
+  void set_steps(int64_t steps, bool was_regrouped) {
+    steps_.set(steps);
+    if (!was_regrouped) group_.follow_regroup();
+  }
   void exchange_group(c10::intrusive_ptr<c10d::ProcessGroup> group);
   /// Calls reset() if the ranks were reconnected. Every rank of the group sees the same generations, so all of them do
   /// it in the same forward.

@@ -55,6 +55,7 @@ void record(const Configuration& configuration, int64_t steps) {
     if (context->recorder()) context->recorder()->stop("it was asked to");
     return;
   }
+  dist::check_recordable();  // a recorder takes the place of what an earlier one has written
   dist::record_session(std::make_shared<dist::Recorder>(configuration.session_dir, configuration.rank, steps,
                                                         about_this_process(configuration), inspect::sent_text,
                                                         context->log()));

@@ -249,7 +249,7 @@ void RunThread::handle(const protocol::Run& run) {
     dist::set_session_members(run.members);
     take_rank_number();
   }
-  // A replay that has departed runs no further cell.
+  // A replay runs no cell that the recorded rank has not run.
   if (cells_.run_step([] { dist::begin_recorded_cell(run_state().number()); }, 0, 0, done)) cells_.run(run, done);
   dist::end_recorded_cell(done.status == CellStatus::ok);
   end_device_work(done, std::max<int64_t>(0, done.steps_done - 1));

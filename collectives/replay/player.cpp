@@ -87,6 +87,8 @@ Player::Player(const std::string& path, int rank, SentText sent)
     : recording_(path), rank_(rank), sent_(std::move(sent)) {
   try {
     read_records(recording_.records(rank));
+    if (const json& session = recording_.session(); session.is_object())
+      for (const json& cell : session.at("cells")) last_number_ = std::max<int64_t>(last_number_, cell.at("number"));
     for (const int each : recording_.ranks())
       for (const Record& record : recording_.records(each))
         if (record.kind == RecordKind::result && record.text.contains("shared"))
@@ -114,8 +116,10 @@ void Player::read_records(const std::vector<Record>& records) {
         break;
       case RecordKind::cell:
         if (each.text.contains("cell"))
-          cells_.push_back(
-              {.number = each.text["cell"], .first_call = each.text.at("call"), .first_step = each.text.at("step")});
+          cells_.push_back({.number = each.text["cell"],
+                            .first_call = each.text.at("call"),
+                            .first_step = each.text.at("step"),
+                            .next_group = each.text.at("group")});
         else if (!cells_.empty())
           cells_.back().succeeded = each.text.at("succeeded").get<bool>();
         break;
@@ -185,29 +189,32 @@ const Player::RecordedCell* Player::next_cell() const {
   return next < cells_.size() ? &cells_[next] : nullptr;
 }
 
-size_t Player::begin_cell(int64_t number) {
+Player::CellBegun Player::begin_cell(int64_t number) {
   const std::lock_guard lock(mutex_);
-  if (!departure_.empty()) throw Error(departure_);
-  if (const RecordedCell* next = next_cell(); next && cell_ != kNoCell && !is_skipping_ && !is_stopped_)
-    for (const auto& [group, calls] : calls_)
-      if (group != kRegroup && !calls.empty() && calls.front().number < next->first_call)
-        depart_here(
-            fmt::format("the recorded rank called {}, and this run did not", words_of_call(calls.front().call->text)));
+  // What is typed after the end of the replay is none of the recording.
+  is_beyond_ = is_stopped_ || !end_.empty() || !departure_.empty() || number > last_number_;
+  if (is_beyond_) return {};
   const auto first = cells_.begin() + (cell_ == kNoCell ? 0 : static_cast<std::ptrdiff_t>(cell_) + 1);
   const auto found = std::find_if(first, cells_.end(), [&](const RecordedCell& cell) { return cell.number == number; });
-  is_beyond_ = found == cells_.end();
-  if (is_beyond_ && !stopped_.empty() && end_.empty()) {
+  if (found == cells_.end()) {
+    if (stopped_.empty())
+      throw Error(fmt::format("cell {}, or this part of it, did not run on the recorded rank", number));
     end_ = fmt::format("the recording ends before cell {}: {}", number, stopped_);
     throw Error(end_);
   }
-  if (is_beyond_) return 0;
+  // Calls of the cell before, and of cells that this run has passed over.
+  for (auto& [group, calls] : calls_) {
+    if (group == kRegroup || calls.empty() || calls.front().number >= found->first_call) continue;
+    if (cell_ != kNoCell && !is_skipping_)
+      depart_here(
+          fmt::format("the recorded rank called {}, and this run did not", words_of_call(calls.front().call->text)));
+    while (!calls.empty() && calls.front().number < found->first_call) calls.pop_front();
+  }
   cell_ = static_cast<size_t>(found - cells_.begin());
   next_step_ = found->first_step;
-  // Those of cells that are left out, too.
-  for (auto& [group, calls] : calls_)
-    while (group != kRegroup && !calls.empty() && calls.front().number < found->first_call) calls.pop_front();
-  return static_cast<size_t>(std::ranges::count_if(
-      calls_[kRegroup], [&](const RecordedCall& call) { return call.number < found->first_call; }));
+  return {.regroups = static_cast<size_t>(std::ranges::count_if(
+              calls_[kRegroup], [&](const RecordedCall& call) { return call.number < found->first_call; })),
+          .next_group = found->next_group};
 }
 
 std::optional<RankSet> Player::take_regroup() {
@@ -250,7 +257,7 @@ Player::Begun Player::begin_step(int64_t step) {
   const bool follows = step == 0 || steps_.contains(step - 1);
   if (!follows && state == states_.end()) throw Error(fmt::format("the recording has no state for step {}", step));
   for (auto& [group, calls] : calls_)
-    while (!calls.empty() && calls.front().step < step) calls.pop_front();
+    while (group != kRegroup && !calls.empty() && calls.front().step < step) calls.pop_front();
   is_skipping_ = false;
   step_ = step;
   begun_.insert(step);
@@ -291,7 +298,9 @@ Player::RecordedCall Player::next_call(const std::string& group, const json& now
   const auto& calls = calls_[group];
   const RecordedCell* next = next_cell();
   const bool ends_before = calls.empty() || (next && calls.front().number >= next->first_call);
-  if (cell_ != kNoCell && ends_before && (next || cells_[cell_].succeeded)) end_cell_before(words_of_call(now));
+  const bool has_stopped = !next && calls.empty() && !stopped_.empty();
+  if (cell_ != kNoCell && ends_before && !has_stopped && (next || cells_[cell_].succeeded))
+    end_cell_before(words_of_call(now));
   if (calls.empty()) {
     end_ = fmt::format("the recording ends {}, before this run calls {}{}{}", where(), words_of_call(now),
                        stopped_.empty() ? "" : ": ", stopped_);

@@ -34,9 +34,13 @@ class Player : public std::enable_shared_from_this<Player> {
   /// Returns what the recorded rank has got from its exchange of inspectors among the ranks of `group`. Throws Error where
   /// it has made none here.
   std::string exchange(const std::string& group);
-  /// Begins a cell of a session, which people call `number`. Returns how often the recorded rank was connected anew before
-  /// it. Throws Error where the recorded rank has made calls in the cell before that this run has not.
-  size_t begin_cell(int64_t number);
+  /// Begins a cell of a session, which people call `number`. Throws Error where the recorded rank has made calls before that
+  /// this run has not, and where it has not run the cell, or this part of it.
+  struct CellBegun {
+    size_t regroups = 0;  // how often the recorded rank was connected anew before it
+    int next_group = 0;  // RankContext::next_group_number() there; 0: not known
+  };
+  CellBegun begin_cell(int64_t number);
   /// Returns to which ranks the recorded rank was connected anew next; nothing where it was not, before its next cell.
   std::optional<RankSet> take_regroup();
   /// Returns a transport for inspectors, whose ranks are not there.
@@ -90,6 +94,7 @@ class Player : public std::enable_shared_from_this<Player> {
   struct RecordedCell {
     int64_t number = 0;
     int64_t first_call = 0, first_step = 0;  // the next ones when it began
+    int next_group = 0;
     std::optional<bool> succeeded = {};  // nothing: it has not ended
   };
   static constexpr size_t kNoCell = SIZE_MAX;
@@ -120,6 +125,7 @@ class Player : public std::enable_shared_from_this<Player> {
   std::map<std::string, std::map<int, const Record*>> shares_;  // by name of the result, and number of the share
   std::map<int64_t, const Record*> steps_, states_;  // by step
   std::vector<RecordedCell> cells_;  // in order; of a session
+  int64_t last_number_ = 0;  // of cells of any rank
   std::string stopped_;  // why recording ended before the rank did
 
   mutable std::mutex mutex_;

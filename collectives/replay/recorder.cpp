@@ -188,8 +188,8 @@ Recorder::Begun Recorder::begin_call(const TransportCall& call, const std::strin
   return append_call(std::move(text));
 }
 
-Recorder::Begun Recorder::append_call(json text) {
-  const Begun begun{.number = ++calls_, .segment = files_.segment()};
+Recorder::Begun Recorder::append_call(json text, std::optional<uint64_t> segment) {
+  const Begun begun{.number = ++calls_, .segment = segment.value_or(files_.segment())};
   text["number"] = begun.number;
   text["step"] = step_;
   append(begun.segment, RecordKind::call, text);
@@ -201,7 +201,7 @@ Recorder::Begun Recorder::append_call(json text) {
 
 void Recorder::note_regroup(const RankSet& ranks) {
   const std::lock_guard lock(mutex_);
-  if (stopped_.empty()) append_call({{"name", kRegroup}, {"group", kRegroup}, {"ranks", ranks.ranks()}});
+  if (stopped_.empty()) append_call({{"name", kRegroup}, {"group", kRegroup}, {"ranks", ranks.ranks()}}, 0);
 }
 
 void Recorder::set_log(std::shared_ptr<CollectiveLog> log) {
@@ -211,14 +211,14 @@ void Recorder::set_log(std::shared_ptr<CollectiveLog> log) {
 }
 
 // Marks of cells are in the segment that stays: cells whose steps are left out are as important as the others.
-void Recorder::begin_cell(int64_t number) {
+void Recorder::begin_cell(int64_t number, int next_group) {
   const std::lock_guard lock(mutex_);
-  append(0, RecordKind::cell, {{"cell", number}, {"call", calls_ + 1}, {"step", step_ + 1}});
+  append(0, RecordKind::cell, {{"cell", number}, {"call", calls_ + 1}, {"step", step_ + 1}, {"group", next_group}});
 }
 
 void Recorder::end_cell(bool succeeded) {
   const std::lock_guard lock(mutex_);
-  append(0, RecordKind::cell, {{"succeeded", succeeded}});
+  append(0, RecordKind::cell, {{"succeeded", succeeded}, {"call", calls_ + 1}});
 }
 
 Recorder::Begun Recorder::begin_exchange(const std::string& group) {

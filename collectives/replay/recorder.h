@@ -50,7 +50,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   void set_log(std::shared_ptr<CollectiveLog> log);
 
   // A session says where its cells begin and end, so that a replayed cell gets no results of a later one.
-  void begin_cell(int64_t number);
+  /// `next_group`: RankContext::next_group_number().
+  void begin_cell(int64_t number, int next_group);
   void end_cell(bool succeeded);
 
   /// Share number `index` of `count`.
@@ -72,7 +73,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   friend class RecordingTransport;
   Begun begin_call(const TransportCall& call, const std::string& group);
   /// Under mutex_.
-  Begun append_call(nlohmann::json text);
+  Begun append_call(nlohmann::json text, std::optional<uint64_t> segment = std::nullopt);
   void end_call(const Begun& begun, const std::vector<at::Tensor>& received, int source);
   /// Under mutex_.
   void end_with(const std::string& reason);

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -57,16 +58,24 @@ struct Recorded {
   std::set<int64_t> idle_cells;  // of the session, in which the rank has made no call
 };
 
+/// Returns the numbers of cells all of whose parts have ended without a call.
 std::set<int64_t> idle_cells(const std::vector<dist::Record>& records) {
-  std::set<int64_t> idle;
-  std::optional<std::pair<int64_t, int64_t>> before;  // number and first call of a cell
+  std::map<int64_t, bool> idle;
+  int64_t number = 0, first_call = 0;
   for (const dist::Record& each : records) {
-    if (each.kind != dist::RecordKind::cell || !each.text.contains("cell")) continue;
-    const int64_t call = each.text.at("call");
-    if (before && before->second == call) idle.insert(before->first);
-    before = {each.text.at("cell"), call};
+    if (each.kind != dist::RecordKind::cell) continue;
+    if (each.text.contains("cell")) {
+      number = each.text["cell"];
+      first_call = each.text.at("call");
+      idle.emplace(number, true);
+    } else if (each.text.at("call") != first_call) {
+      idle[number] = false;
+    }
   }
-  return idle;
+  std::set<int64_t> numbers;
+  for (const auto& [cell, is_idle] : idle)
+    if (is_idle) numbers.insert(cell);
+  return numbers;
 }
 
 /// Throws UsageError where the recording can't be used for the rank.
@@ -125,7 +134,10 @@ std::vector<ScriptCell> cells_of(const Recorded& recorded, int rank) {
       write_message(fmt::format("left out: cell {}, which was interrupted", cell.number));
       continue;
     }
-    if (status != to_string(CellStatus::ok)) cell.tags.push_back({std::string(kFailedBefore), status});
+    if (status != to_string(CellStatus::ok))
+      cell.tags.push_back({std::string(kFailedBefore), status});
+    else if (each.at("faults") > 0)
+      cell.tags.push_back({std::string(kFailedBefore), "a fault"});
     cells.push_back(std::move(cell));
   }
   return cells;
@@ -141,8 +153,10 @@ int replay_session(const ReplayCommand& command, const Recorded& recorded) {
   } catch (const json::exception& error) {
     throw UsageError(fmt::format("{} has cells that this program can't read: {}", command.path, error.what()));
   }
+  constexpr int kMostRanks = 1 << 16;
   const int world_size = number_in(recorded.about, "world_size", command.rank + 1);
-  if (command.rank >= world_size) throw UsageError(command.path + " says that the rank is none of its session");
+  if (command.rank >= world_size || world_size > kMostRanks)
+    throw UsageError(fmt::format("{} says that rank {} is one of {}", command.path, command.rank, world_size));
   options.session.replay = ReplayedRank{.path = std::filesystem::absolute(command.path).string(),
                                         .rank = command.rank,
                                         .world_size = world_size,

@@ -154,7 +154,7 @@ bool ScriptRun::run_cell(const ScriptCell& cell) {
     note(code_before_interrupt(cell.tags, *outcome.before_interrupt, alive_));
     note(kExitInterrupted);
   }
-  if (const auto goes_on = judge_replay()) return *goes_on && !stopped_;
+  if (const auto goes_on = judge_replay(judgement.exit_code)) return *goes_on && !stopped_;
   note(judgement.exit_code);
   if (stopped_) note(kExitInterrupted);
   if (outcome.exit_requested || outcome.status == CellStatus::interrupted || stopped_) return false;
@@ -162,9 +162,14 @@ bool ScriptRun::run_cell(const ScriptCell& cell) {
 }
 
 /// Judges a cell of a replay by how far that is the recorded run, and returns whether the next cell runs. Nothing: the cell
-/// is judged as any other.
-std::optional<bool> ScriptRun::judge_replay() {
-  const auto state = options_.session.replay ? session_->replay_state() : std::nullopt;
+/// is judged as any other, with `exit_code`.
+std::optional<bool> ScriptRun::judge_replay(int exit_code) {
+  if (!options_.session.replay) return std::nullopt;
+  if (session_->started() && session_->live_ranks().empty()) {  // the rank has died again
+    note(exit_code);
+    return false;
+  }
+  const auto state = session_->replay_state();
   if (!state) return std::nullopt;
   if (state->value("departed", false)) {
     note(kExitFailed);

@@ -49,7 +49,7 @@ class ScriptRun : private EventSink {
   /// Returns false to stop.
   bool run_script(const Script& script);
   bool run_cell(const ScriptCell& cell);
-  std::optional<bool> judge_replay();
+  std::optional<bool> judge_replay(int exit_code);
   void skip_rest(const Script& script, size_t begin);
   void show_markdown(const ScriptCell& cell);
   /// Shows the first line of a cell, and its code.

@@ -52,7 +52,7 @@ void rank_cell(MagicCall& call, CellSettings& settings) {
 
 void distributed_cell(MagicCall& call, CellSettings& settings) {
   call.session.start();
-  settings.ranks = call.session.live_ranks();
+  settings.ranks = call.session.cell_ranks();
 }
 
 const RegisterMagic kRank(

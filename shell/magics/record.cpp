@@ -14,6 +14,7 @@ CellOutcome record(MagicCall& call) {
   SessionCore& session = call.session;
   const std::string what = words.empty() ? "on" : words[0];
   if (words.size() > 1 && what != "on") throw UsageError("%record " + what + " takes no number: %record on K does");
+  if (session.options().rehearsal) return {};  // no cell runs
   if (what != "on" && what != "off") {
     session.message(session.save_recording(what));
     return {};

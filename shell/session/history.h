@@ -17,6 +17,7 @@ struct HistoryEntry {
   std::string text;
   RankSet ranks;
   CellStatus status = CellStatus::ok;
+  int64_t faults = 0;  // findings
   bool undone = false;  // %undo
 };
 

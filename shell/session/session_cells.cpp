@@ -85,7 +85,7 @@ CellOutcome Session::run_cell(const std::string& text, const std::string& title)
   if (state_->runner) state_->runner->advise_after_deaths();
   const auto faults = std::ranges::count(outcome.findings, Severity::fault, &Finding::severity);
   journal().end_cell(cell.number, cell.event.ranks, cell.status, static_cast<int>(faults));
-  history().add({cell.number, title, text, cell.event.ranks, cell.status});
+  history().add({cell.number, title, text, cell.event.ranks, cell.status, faults});
   state_->cell = nullptr;
   return outcome;
 }
@@ -192,7 +192,8 @@ bool Session::is_name(const std::string& name) {
 void Session::run_after(RunningCell& cell) {
   if (!cell.settings.after || cell.status == CellStatus::waiting) return;
   CellSettings settings = cell.settings;
-  settings.ranks = settings.ranks.value_or(target_ranks()) & (live_ranks() - busy_ranks());
+  settings.ranks =
+      settings.ranks.value_or(options().replay ? cell_ranks() : target_ranks()) & (cell_ranks() - busy_ranks());
   if (!settings.ranks->empty()) run_code(cell.settings.after(settings, cell.end), settings, 1);
 }
 
@@ -206,10 +207,13 @@ void Session::run_parts_between(RunningCell& cell, const ParsedCell& parsed, Cel
       note_end(cell.end, result);
       if (!result.out_of_memory.empty()) explain_out_of_memory(*this, result.out_of_memory);
     } else {
-      const CellOutcome result = run_line_magic(part.magic);
+      CellOutcome result = run_line_magic(part.magic);
       if (cell.status == CellStatus::ok) cell.status = result.status;
       outcome.exit_requested = outcome.exit_requested || result.exit_requested;
-      for (const Finding& each : result.findings) show(FindingEvent{each});
+      for (Finding& each : result.findings) {
+        if (!each.cell && cell.number > 0) each.cell = cell.number;
+        show(FindingEvent{each});
+      }
       outcome.findings.insert(outcome.findings.end(), result.findings.begin(), result.findings.end());
     }
     if (cell.status == CellStatus::ok && !outcome.exit_requested) continue;

@@ -80,6 +80,8 @@ class SessionCore {
   /// Returns ranks of a Python job that run instead of waiting at a prompt; empty in a session.
   RankSet away_ranks() const;
   RankSet dead_ranks() const;
+  /// Ranks for which C++ of cells is made: those that live; in a replay those of the recorded session, of which one runs it.
+  RankSet cell_ranks() const { return options_.replay ? RankSet::all(world_size()) : live_ranks(); }
   /// The ranks of a cell that names none: those of %rank, or all or rank 0 (%dist_mode); dead ranks taken out. Starts the
   /// session if needed.
   RankSet target_ranks();

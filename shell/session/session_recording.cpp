@@ -46,7 +46,8 @@ CellStatus SessionCore::record(int64_t steps) {
   const CellStatus status = run_builtin(protocol::function::Record{steps}, live_ranks()).status;
   if (status == CellStatus::ok) state_->record_steps = steps;
   // What some ranks keep is of no use without the others' shares.
-  if (status != CellStatus::ok && steps > 0) run_builtin(protocol::function::Record{0}, live_ranks());
+  if (status != CellStatus::ok && steps > 0 && state_->record_steps == 0)
+    run_builtin(protocol::function::Record{0}, live_ranks());
   state_->is_recorded = state_->is_recorded || state_->record_steps > 0;
   return status;
 }
@@ -62,6 +63,7 @@ nlohmann::json SessionCore::recorded_session() const {
                      {"title", entry.title},
                      {"text", entry.text},
                      {"status", to_string(entry.status)},
+                     {"faults", entry.faults},
                      {"ranks", entry.ranks.ranks()}});
   }
   return {{"description", description_for_journal(options_, directory_)}, {"cells", std::move(cells)}};

@@ -111,6 +111,9 @@ class Terminal : private EventSink {
       const auto state = session_.options().replay ? session_.replay_state() : std::nullopt;
       if (state && (state->value("over", false) || state->value("departed", false))) break;
     }
+    int64_t last = 0;  // cells that are typed now are others
+    for (const ScriptCell& cell : first) last = std::max(last, cell.number);
+    if (last > 0) session_.set_next_cell(last + 1);
     while (!leaving_) {
       const LineReader::Input input = read();
       if (input.end == LineReader::End::end_of_input) break;

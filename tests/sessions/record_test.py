@@ -171,15 +171,37 @@ def test_record_as_a_magic():
     folder = pathlib.Path(scratch.name, "magic")
     folder.mkdir()
     cells = ("%record {0}/early", "%record on 2", "auto sum = torch::ones(2) * (rank + 1);", "dist::all_reduce(sum);",
-             "%record {0}/recording", "%record off", "%record on 3", "%record on nine", "%record off 3")
+             "%record on 5", "%record {0}/recording", "%record off", "%record on 3", "%record on nine", "%record off 3")
     text = run(LOCKSTEP, "-n", 2, input="\n".join(cells).format(folder) + "\n").stdout
     check("nothing is recorded: %record on" in text, text)
     check(f"ranks 0-1 of 2 recorded in {folder}/recording" in text, text)
-    check("has made collectives already" in text, text)
+    check(text.count("this rank is recorded already, or was") == 2, text)  # on 5, and on 3 after off
     check("%record off takes no number" in text, text)
     done = run(LOCKSTEP, "replay", folder / "recording", "--rank", 1)
     check(done.returncode == 0, done.stdout)
     check("rank 1 was replayed before the first step: 1 collective, in all" in done.stdout, done.stdout)
+    late = run(LOCKSTEP, "-n", 2, input="dist::barrier();\n%record on\n%record {0}/late\n".format(folder)).stdout
+    check("has made collectives already" in late and "nothing is recorded" in late, late)
+    check(not (folder / "late").exists(), late)
+
+
+def test_cells_end_where_they_ended():
+    """Cells and parts of cells that did not run on the rank, an interrupted one, and groups after a regroup."""
+    folder = pathlib.Path(scratch.name, "ends")
+    folder.mkdir()
+    fails = 'if (rank == 1) throw std::runtime_error("only rank 1");'
+    cells = ("int parts = 0;", f"{fails} auto pair = dist::new_group({{0, 1}});",
+             "auto other = dist::new_group({0, 1}); dist::barrier(other);", f"{fails}\n%time ++parts;\n++parts;",
+             f"auto only_0 = [] {{ {fails} return 5; }}();", "parts += only_0;",
+             "if (parts != 0) throw std::runtime_error(\"a part ran that had not\");",
+             "auto all = dist::all_gather_object(parts);", "%sync")
+    (folder / "script.cpp").write_text("".join(f"// %%\n{cell}\n" for cell in cells))
+    text = run(LOCKSTEP, "run", folder / "script.cpp", "-n", 2, "--keep-going", "--record", 2, "--recording", folder / "recording").stdout
+    check("ranks 0-1 of 2 recorded" in text and "in cell 7" not in text, text)
+    for rank in (0, 1):
+        done = run(LOCKSTEP, "replay", folder / "recording", "--rank", rank)
+        check(done.returncode == 0 and "departed" not in done.stdout and "in cell 7" not in done.stdout, done.stdout)
+        check(re.search(rf"rank {rank} was replayed before the first step: [0-9]+ collectives, .* recorded ✓", done.stdout), done.stdout)
 
 
 def test_a_prompt_in_a_replayed_rank():

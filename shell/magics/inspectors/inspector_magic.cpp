@@ -103,10 +103,10 @@ std::string cxx_ranks_option(const MagicArguments& given, const CellSettings& se
 
 CellSettings inspector_settings(MagicCall& call, const std::optional<std::string>& spec) {
   CellSettings settings;
-  settings.ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
+  settings.ranks = spec ? call.session.parse_ranks(*spec) : call.session.cell_ranks();
   if (settings.ranks->empty()) {
     call.session.start();
-    settings.ranks = call.session.live_ranks();
+    settings.ranks = call.session.cell_ranks();
   }
   return settings;
 }

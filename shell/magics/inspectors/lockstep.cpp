@@ -18,7 +18,7 @@ constexpr InspectorOption kLockstepOptions[] = {
 /// The body as a step that runs twice. Its lines stay where they are.
 void run_twice(SessionCore& session, std::string body, int line, CellSettings settings, const std::string& options) {
   settings.run = nullptr;
-  if (!settings.ranks) settings.ranks = session.target_ranks();
+  if (!settings.ranks) settings.ranks = session.options().replay ? session.cell_ranks() : session.target_ranks();
   body.replace(static_cast<size_t>(line - 1), 0, "__lockstep::lockstep_self([&] {");
   body += fmt::format("}}, {}, {}.ranks({}));\n", object_list(session, *settings.ranks, "__lockstep::StateList"),
                       options, cxx_ranks(*settings.ranks));

@@ -13,7 +13,7 @@ CellOutcome nan_line(MagicCall& call) {
   const std::string word = *call.given.word();
   CellSettings settings;
   call.session.start();
-  settings.ranks = call.session.live_ranks();
+  settings.ranks = call.session.cell_ranks();
   std::string code;
   if (word == "on") {
     code = "__lockstep::nan_on(" + object_list(call.session, *settings.ranks, "__lockstep::NameList") + ");";
