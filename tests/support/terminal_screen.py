@@ -174,17 +174,20 @@ class Program:
         ready, _, _ = select.select([self.fd], [], [], seconds)
         if not ready:
             return True
+        return len(self.take(65536)) > 0
+
+    def take(self, size):
+        """Waits for what the program writes, and returns up to `size` bytes of it; none at its end. The screen gets all that is
+        taken: it would not understand what follows the first half of a sequence."""
         try:
-            data = os.read(self.fd, 65536)
+            data = os.read(self.fd, size)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
             data = b""
-        if not data:
-            return False
         self.raw += data
         self.screen.feed(self.decoder.decode(data))
-        return True
+        return data
 
     def wait_for(self, pattern, times=1):
         """Until the screen's text has `pattern` (a regular expression) that many times."""

@@ -203,13 +203,15 @@ class OnATerminal(unittest.TestCase):
         program.send("storm 50000000\r")
         program.wait_for(r"│ 1000\.")
         for _ in range(20):  # a terminal that takes 50 kB a second
-            os.read(program.fd, 512)
+            program.take(512)
             time.sleep(0.01)
         program.send("\x03")
         begin, acknowledged = time.monotonic(), None
         rest = b""
         while b"In [3]" not in rest and len(rest) < 1_000_000:
-            rest += os.read(program.fd, 512)
+            taken = program.take(512)
+            self.assertTrue(taken, "the program has ended")
+            rest += taken
             if b"dropped" in rest and acknowledged is None:
                 acknowledged = time.monotonic() - begin
         self.assertLess(len(rest), 100_000, "the terminal goes on showing what it was behind with")
