@@ -70,7 +70,7 @@ c10::intrusive_ptr<c10d::Backend> RankContext::recorded(c10::intrusive_ptr<c10d:
   return recorder_->record(std::move(transport), group.name, recorded_ & RankSet(group.ranks), generation_);
 }
 
-/// Of a group of some ranks alone, the others are as they were.
+/// Ranks that have announced nothing here are taken to be as before.
 void RankContext::look_who_is_recorded(const std::map<int, json>& announcements) {
   if (!recorder_) return;
   RankSet gone;

@@ -111,7 +111,7 @@ class RankContext {
   void abort(const std::string& reason);
   void regroup(int64_t generation, const RankSet& given, std::chrono::milliseconds timeout);
   /// A cell begins, which people call `number`: for a rank that is recorded or replayed. In a replay connects the groups
-  /// anew where the recorded rank was. Throws Error where the replay has departed before. By the rank's own thread.
+  /// anew where the recorded rank was. Throws Error as Player::begin_cell() does. By the rank's own thread.
   void begin_recorded_cell(int64_t number);
   bool needs_regroup() const;
   /// Lets these ranks of the session be the default group, numbered in their order, from the next regroup() on. Local;

@@ -49,7 +49,7 @@ void check_recordable();
 /// Records what this rank receives from its collectives from now on. Local.
 void record_session(std::shared_ptr<Recorder> recorder);
 /// A rank that is recorded or replayed is told where cells begin and end. `number` is what people call the cell. Local.
-/// Throws Error where the replay has departed from the recording before.
+/// Throws Error in a replay: where the recorded rank has made calls before that this run has not, or has not run the cell.
 void begin_recorded_cell(int64_t number);
 void end_recorded_cell(bool succeeded);
 /// Numbers the marks of steps (ddp::step) of this process, from 0.

@@ -38,6 +38,7 @@ class PythonKernel(unittest.TestCase):
     def test_the_interpreter_is_that_of_the_installation(self):
         folder = os.path.dirname(PYTHON)
         os.environ["PATH"] = folder + os.pathsep + os.environ["PATH"]
+        os.environ.pop("LOCKSTEP_PYTHON", None)  # which would come before PATH
         install(LOCKSTEP, "--python", "--name", "of-path")
         self.assertEqual(spec("of-path")["argv"][-1], f"--python={folder}/python3")
         refused = subprocess.run([LOCKSTEP, "kernel", "install", "--python=/usr/bin/python3"], stderr=subprocess.PIPE,
