@@ -67,7 +67,8 @@ bool RankContext::ranks_share_network(const std::string& key) {
 c10::intrusive_ptr<c10d::Backend> RankContext::recorded(c10::intrusive_ptr<c10d::Backend> transport,
                                                         const WatchedGroup::Identity& group) const {
   if (!recorder_) return transport;
-  return recorder_->record(std::move(transport), group.name, recorded_ & RankSet(group.ranks), generation_);
+  return recorder_->record(std::move(transport), group.name, group.backend.str(), recorded_ & RankSet(group.ranks),
+                           generation_);
 }
 
 /// Ranks that have announced nothing here are taken to be as before.

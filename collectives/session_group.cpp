@@ -45,6 +45,7 @@ LongWaitWatch& long_wait_watch() {
 }
 
 std::string choose_backend(const SessionGroupOptions& options) {
+  if (options.player) return options.player->backend_of("default");
   if (options.backend != "auto" && !options.backend.empty()) return options.backend;
   return options.device.starts_with("cuda") && has_backend("nccl") ? "cpu:gloo,cuda:nccl" : "gloo";
 }

@@ -24,6 +24,7 @@ enum class RecordKind : uint32_t {
   stopped,  // recording has ended before the program, and why
   end,  // the last of a recording
   cell,  // a cell of a session begins: its number, those of the next call and step; or it has ended
+  group,  // a group is connected: its name, and the backend that it was made with
 };
 
 struct RecordHeader {

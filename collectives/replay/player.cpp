@@ -123,6 +123,9 @@ void Player::read_records(const std::vector<Record>& records) {
         else if (!cells_.empty())
           cells_.back().succeeded = each.text.at("succeeded").get<bool>();
         break;
+      case RecordKind::group:
+        backends_.emplace(each.text.at("group"), each.text.at("backend"));  // a program may make it anew with another
+        break;
       case RecordKind::stopped:
         stopped_ = each.text.at("reason");
         break;
@@ -149,6 +152,11 @@ std::optional<std::string> Player::bytes_of_result(const Record& result, std::st
     bytes += recording_.payload(*share->second);
   }
   return bytes;
+}
+
+std::string Player::backend_of(const std::string& group) const {
+  const auto found = backends_.find(group);
+  return found == backends_.end() ? "gloo" : found->second;
 }
 
 c10::intrusive_ptr<c10d::Backend> Player::transport(const std::string& group, int group_rank, int size) {

@@ -29,6 +29,8 @@ class Player : public std::enable_shared_from_this<Player> {
   /// The calls of the groups that are made from here on are in this log.
   void set_log(std::shared_ptr<CollectiveLog> log) { log_ = std::move(log); }
 
+  /// Returns the backend with which the recorded rank has made a group, since what a call sends depends on it.
+  std::string backend_of(const std::string& group) const;
   /// Connects a group with nobody, in place of its transport. `group` is what the recording calls it.
   void connect(WatchedBackend& backend, const std::string& group, int64_t generation);
   /// Returns what the recorded rank has got from its exchange of inspectors among the ranks of `group`. Throws Error where
@@ -124,6 +126,7 @@ class Player : public std::enable_shared_from_this<Player> {
   std::map<int64_t, const Record*> results_;  // by number of the call
   std::map<std::string, std::map<int, const Record*>> shares_;  // by name of the result, and number of the share
   std::map<int64_t, const Record*> steps_, states_;  // by step
+  std::map<std::string, std::string> backends_;  // by group, as it was made first
   std::vector<RecordedCell> cells_;  // in order; of a session
   int64_t last_number_ = 0;  // of cells of any rank
   std::string stopped_;  // why recording ended before the rank did

@@ -142,9 +142,11 @@ Recorder::Recorder(const std::string& folder, int rank, int64_t steps, json abou
 }
 
 c10::intrusive_ptr<c10d::Backend> Recorder::record(c10::intrusive_ptr<c10d::Backend> inner, const std::string& group,
-                                                   const RankSet& sharing, int64_t generation) {
-  if (inner->getBackendName() != "gloo") {
-    stop(fmt::format("group {} is not on Gloo alone, and collectives of other transports are not recorded", group));
+                                                   const std::string& backend, const RankSet& sharing,
+                                                   int64_t generation) {
+  constexpr std::array<std::string_view, 2> kRecorded = {"gloo", "shared_memory"};
+  if (std::ranges::find(kRecorded, inner->getBackendName()) == kRecorded.end()) {
+    stop(fmt::format("group {} has a backend for GPUs, and its collectives are not recorded", group));
     return inner;
   }
   // Equal on all ranks: disjoint groups may have one name, one after the other as well, and a connection may fail on some
@@ -154,6 +156,7 @@ c10::intrusive_ptr<c10d::Backend> Recorder::record(c10::intrusive_ptr<c10d::Back
       .index = static_cast<size_t>(std::ranges::count_if(sharing.ranks(), [this](int rank) { return rank < rank_; })),
       .count = sharing.size()};
   const std::lock_guard lock(mutex_);
+  append(0, RecordKind::group, {{"group", group}, {"backend", backend}});
   if (generation == 0) ++made_[name];
   return c10::make_intrusive<RecordingTransport>(shared_from_this(), std::move(inner), group,
                                                  fmt::format("{}/{}/{}/{}", name, logs_, made_[name], generation),

@@ -24,11 +24,11 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   Recorder(const std::string& folder, int rank, int64_t steps, nlohmann::json about, SentText sent,
            std::shared_ptr<CollectiveLog> log);
 
-  /// Returns a transport that records what goes through `inner`, Gloo's. Another transport is returned as it is, and
-  /// recording ends. `sharing`: ranks of the group, this one among them, that are recorded into the same file: of a result
-  /// that all ranks get, each of them keeps a share.
+  /// Returns a transport that records what goes through `inner`, Gloo's or shared memory's. Another transport is returned
+  /// as it is, and recording ends. `backend`: what the group was made with. `sharing`: ranks of the group, this one among
+  /// them, that are recorded into the same file: of a result that all ranks get, each of them keeps a share.
   c10::intrusive_ptr<c10d::Backend> record(c10::intrusive_ptr<c10d::Backend> inner, const std::string& group,
-                                           const RankSet& sharing, int64_t generation);
+                                           const std::string& backend, const RankSet& sharing, int64_t generation);
 
   /// Whether the state has to be given to begin_step() with step `step`.
   bool wants_state(int64_t step) const { return begins_segment(step, steps_); }

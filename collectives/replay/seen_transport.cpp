@@ -75,6 +75,18 @@ WorkPtr SeenTransport::scatter(Tensors& outputs, TensorLists& inputs, const c10d
               [=](c10d::Backend& inner) mutable { return inner.scatter(outputs, inputs, options); });
 }
 
+WorkPtr SeenTransport::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                      const c10d::ReduceScatterOptions& options) {
+  return take({.name = "reduce_scatter", .sent = list_or_none(inputs), .received = outputs},
+              [=](c10d::Backend& inner) mutable { return inner.reduce_scatter(outputs, inputs, options); });
+}
+
+WorkPtr SeenTransport::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                            const c10d::ReduceScatterOptions& options) {
+  return take({.name = "_reduce_scatter_base", .sent = {input}, .received = {output}},
+              [=](c10d::Backend& inner) mutable { return inner._reduce_scatter_base(output, input, options); });
+}
+
 WorkPtr SeenTransport::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                      std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
   return take({.name = "alltoall_base", .sent = {input}, .received = {output}}, [=](c10d::Backend& inner) mutable {

@@ -1,6 +1,6 @@
-// A transport through which every call of a group on Gloo goes as one function: what is sent, what is received, and how
-// to issue it. The watched backend has brought coalesced forms, parts of tensors and dtypes that Gloo does not know into
-// the few operations that are here, so that a recorder or a player knows no more of them.
+// A transport through which every call of a group on Gloo or on shared memory goes as one function: what is sent, what is
+// received, and how to issue it. The watched backend has brought coalesced forms, parts of tensors and dtypes that Gloo
+// does not know into the few operations that are here, so that a recorder or a player knows no more of them.
 #pragma once
 #include <functional>
 #include <string>
@@ -29,6 +29,9 @@ class SeenTransport : public c10d::Backend {
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
   WorkPtr send(Tensors& tensors, int destination, int tag) override;

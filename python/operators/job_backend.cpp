@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -13,9 +15,12 @@
 
 #include "collectives/backend/backend.h"
 #include "collectives/log/collective_log.h"
+#include "collectives/log/collective_log_layout.h"
 #include "collectives/log/meetings.h"
 #include "collectives/log/process_identity.h"
 #include "collectives/rendezvous.h"
+#include "collectives/transport/backend_config.h"
+#include "collectives/transport/backend_factory.h"
 #include "collectives/transport/mixed_connector.h"
 #include "collectives/transport/transport_text.h"
 #include "collectives/watch/caller.h"
@@ -202,7 +207,8 @@ void connect_peers(JobBackend& backend, const Description& mine, const Store& st
     RankSet sharing;
     for (const auto& [rank, theirs] : announcements)
       if (peers.at(rank).same_machine && theirs.at("records")) sharing.insert(rank);
-    transport = recording->record(std::move(transport), mine.label, sharing, generation);
+    transport =
+        recording->record(std::move(transport), mine.label, group.identity().backend.str(), sharing, generation);
   }
   backend.set_transport(std::move(transport));
   group.connected(std::move(members), seq, generation);
@@ -245,9 +251,28 @@ void remember(const Description& mine, const Store& store, bool loopback,
   groups.all.push_back({mine, store, loopback, c10::weak_intrusive_ptr<JobBackend>(backend)});
 }
 
-c10::intrusive_ptr<JobBackend> make_backend(const Description& mine, const JobLog& shared, bool has_cuda, bool check,
+/// Whether LOCKSTEP_BACKEND leaves the choice to this file. What cells start has that of their session.
+bool leaves_backend_free() {
+  const char* const text = std::getenv("LOCKSTEP_BACKEND");
+  const std::string_view wanted = text && *text ? text : "auto";
+  constexpr std::array<std::string_view, 5> kKnown = {"auto", "gloo", "shared_memory", "nccl", "cpu:gloo,cuda:nccl"};
+  if (std::ranges::find(kKnown, wanted) == kKnown.end())
+    throw dist::Error(fmt::format("LOCKSTEP_BACKEND is '{}'; it has to be auto, gloo or shared_memory", wanted));
+  return wanted != "gloo";
+}
+
+/// Returns what a group is made with. CPU tensors of ranks on one machine go through shared memory, unless Gloo has to take
+/// those of other devices as well.
+dist::BackendConfig choose_backend(const Description& mine, bool has_cuda, bool shares) {
+  if (has_cuda) return dist::BackendConfig("cpu:gloo,cuda:nccl");
+  const dist::BackendConfig gloo("gloo");
+  const bool fits = mine.ranks.size() <= static_cast<size_t>(dist::log_layout::kMostSharingRanks);
+  return shares && fits && !gloo.device_part() ? dist::BackendConfig(dist::kSharedMemory) : gloo;
+}
+
+c10::intrusive_ptr<JobBackend> make_backend(const Description& mine, const JobLog& shared,
+                                            const dist::BackendConfig& config, bool check,
                                             const char* advice = kAdvice) {
-  const dist::BackendConfig config(has_cuda ? "cpu:gloo,cuda:nccl" : "gloo");
   return c10::make_intrusive<JobBackend>(
       std::make_shared<dist::WatchedGroup>(dist::WatchedGroup::Identity{.name = mine.label,
                                                                         .number = 0,
@@ -259,6 +284,17 @@ c10::intrusive_ptr<JobBackend> make_backend(const Description& mine, const JobLo
                                            shared.log, shared.watch, shared.abort, check));
 }
 
+std::shared_ptr<dist::BackendConnector> connector_of(const dist::WatchedGroup& group, const std::string& name,
+                                                     bool loopback) {
+  const auto& identity = group.identity();
+  return make_connector(identity.backend, {.name = name,
+                                           .group_rank = identity.group_rank,
+                                           .ranks = identity.ranks,
+                                           .timeout = identity.timeout,
+                                           .loopback = loopback,
+                                           .log = group.in_log()});
+}
+
 c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& store, Transport cuda, bool check) {
   const JobLog shared = use_job_log(mine.global_rank, mine.world_size);
   const std::string key = fresh_key(mine.group);
@@ -268,7 +304,7 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
     return dist::exchange(store, key + "/" + what, mine.global_rank, all, value, mine.timeout);
   };
 
-  const auto networks = meet("network", {dist::network_identity(), has_cuda});
+  const auto networks = meet("network", {dist::network_identity(), has_cuda, leaves_backend_free()});
   const json& own = networks.at(mine.global_rank);
   for (const auto& [rank, theirs] : networks)
     if (theirs.at(1) != own.at(1))
@@ -276,20 +312,18 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
                                     theirs.at(1) ? "NCCL" : "Gloo", mine.group, mine.global_rank,
                                     own.at(1) ? "NCCL" : "Gloo"));
   const bool loopback = std::ranges::all_of(networks, [&](const auto& each) { return each.second.at(0) == own.at(0); });
+  const bool shares = loopback && std::ranges::all_of(networks, [](const auto& each) {
+                        return each.second.at(2).template get<bool>();
+                      });
 
   if (has_cuda) {
     take_nccl_from_python();
     dist::use_queries_of_plugin();
   }
-  const dist::BackendConfig config(has_cuda ? "cpu:gloo,cuda:nccl" : "gloo");
-  auto backend = make_backend(mine, shared, has_cuda, check);
+  auto backend = make_backend(mine, shared, choose_backend(mine, has_cuda, shares), check);
 
   given_for_cuda = std::move(cuda);
-  std::shared_ptr<dist::BackendConnector> connector = make_connector(config, {.name = mine.group,
-                                                                              .group_rank = mine.rank,
-                                                                              .ranks = mine.ranks,
-                                                                              .timeout = mine.timeout,
-                                                                              .loopback = loopback});
+  const auto connector = connector_of(*backend->group(), mine.group, loopback);
   connect_peers(*backend, mine, store, key, connector, *shared.log, 0);
   remember(mine, store, loopback, backend);
   return backend;
@@ -304,7 +338,8 @@ c10::intrusive_ptr<JobBackend> make_unconnected(const Description& mine, const S
     take_nccl_from_python();
     dist::use_queries_of_plugin();
   }
-  auto backend = make_backend(mine, use_job_log(mine.global_rank, mine.world_size), has_cuda, check);
+  auto backend = make_backend(mine, use_job_log(mine.global_rank, mine.world_size),
+                              choose_backend(mine, has_cuda, loopback && leaves_backend_free()), check);
   remember(mine, store, loopback, backend);
   return backend;
 }
@@ -312,7 +347,8 @@ c10::intrusive_ptr<JobBackend> make_unconnected(const Description& mine, const S
 /// For a process that replays a rank: the other ranks are not there, and the group gets what the rank has received.
 c10::intrusive_ptr<JobBackend> make_played(const Description& mine) {
   const JobLog shared = use_job_log(mine.global_rank, mine.world_size);
-  auto backend = make_backend(mine, shared, /*has_cuda=*/false, /*check=*/false, "The replay of this rank ends here");
+  auto backend = make_backend(mine, shared, dist::BackendConfig(player()->backend_of(mine.label)), /*check=*/false,
+                              "The replay of this rank ends here");
   player()->set_log(shared.log);
   player()->connect(*backend, mine.label, 0);
   return backend;
@@ -412,14 +448,8 @@ json reconnect_job_backend(const Call& call) {
     backend->set_transport({});
     if (!is_whole) continue;
     const auto box = c10d::resolve_process_group(arguments.at("box").get<std::string>());
-    const bool has_cuda = arguments.at("cuda");
-    if (has_cuda) given_for_cuda = box->getBackend(c10::DeviceType::CUDA);
-    const std::shared_ptr<dist::BackendConnector> connector =
-        make_connector(dist::BackendConfig(has_cuda ? "cpu:gloo,cuda:nccl" : "gloo"), {.name = mine.label,
-                                                                                       .group_rank = mine.rank,
-                                                                                       .ranks = mine.ranks,
-                                                                                       .timeout = mine.timeout,
-                                                                                       .loopback = made.loopback});
+    if (arguments.at("cuda")) given_for_cuda = box->getBackend(c10::DeviceType::CUDA);
+    const auto connector = connector_of(group, mine.label, made.loopback);
     Description timed = mine;
     timed.timeout = duration_of(arguments.at("timeout"));
     connect_peers(*backend, timed, made.store, fmt::format("regroup-{}", generation), connector, *job_log(),

@@ -185,7 +185,7 @@ std::string PythonRanks::plan_of(const RankSet& ranks, int64_t generation, int o
                                  {"hub", hub_path_},
                                  {"threads", plan_.threads},
                                  // The default is watched: mismatches and hangs are found, and %abort works.
-                                 {"backend", order_.backend == "auto" ? "lockstep" : order_.backend},
+                                 {"backend", is_watched() ? "lockstep" : order_.backend},
                                  {"generation", generation},
                                  {"loopback", order_.nodes == 1},
                                  {"arguments", order_.arguments}}}};

@@ -45,7 +45,7 @@ class PythonRanks : public LocalPlace {
   /// The rank says who it is when it comes.
   RankProcess restart(int rank, const std::string& identity, int64_t generation) override;
   /// Groups of other backends can't be connected again.
-  bool can_restart() const override { return order_.backend == "auto" || order_.backend == "lockstep"; }
+  bool can_restart() const override { return is_watched(); }
   void end_soon() override { ending_ = true; }
   std::string last_lines(int rank) override;
 
@@ -62,6 +62,8 @@ class PythonRanks : public LocalPlace {
     std::unique_ptr<LastOutput> output;
   };
   std::unique_ptr<LastOutput> release_output(int rank) override { return std::move(processes_.at(rank).output); }
+  /// Whether the ranks have the backend `lockstep`, or one of PyTorch's own.
+  bool is_watched() const { return order_.backend == "auto" || order_.backend == kSharedMemory; }
   void read_log(inspect::RankPicture& rank, size_t recent) override;
   RankSet ranks_here() const;
   nlohmann::json rank_json(int rank, int64_t generation) const;

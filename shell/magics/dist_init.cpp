@@ -94,19 +94,20 @@ CellOutcome dist_init(MagicCall& call) {
 const RegisterMagic kDistInit(
     {.name = "dist_init",
      .summary = "starts the ranks (the first cell does it if you do not)",
-     .takes =
-         {{"-n,--num-processes N",
-           "so many ranks; default: one per visible GPU, two on the CPU where there is none. In a running session "
-           "the last ones end, or dead ones start again"},
-          {"--gpu-ids,-g L", "the GPUs of the ranks, in order, counted among the visible ones: 0,1"},
-          {"--share-gpu", "several ranks may share a GPU; their collectives go over gloo, unless --backend says nccl"},
-          {"--all-gpus-visible", "each rank sees every GPU; default: its own only, as cuda:0"},
-          {"--backend B",
-           "of the collectives: auto (nccl for tensors on GPUs, gloo for others), gloo, shared_memory (ranks on the "
-           "CPU of one machine), nccl, cpu:gloo,cuda:nccl"},
-          {"--hosts LIST", "the machines of the ranks, through ssh: node1,node2; none: this machine alone"},
-          {"--launch COMMAND", "the command, in quotes, of a launcher that starts a process for each rank"},
-          {"--ray", "the nodes of the Ray cluster that `ray status` shows here"}},
+     .takes = {{"-n,--num-processes N",
+                "so many ranks; default: one per visible GPU, two on the CPU where there is none. In a running session "
+                "the last ones end, or dead ones start again"},
+               {"--gpu-ids,-g L", "the GPUs of the ranks, in order, counted among the visible ones: 0,1"},
+               {"--share-gpu",
+                "several ranks may share a GPU; their collectives go over gloo, unless --backend says nccl"},
+               {"--all-gpus-visible", "each rank sees every GPU; default: its own only, as cuda:0"},
+               {"--backend B",
+                "of the collectives: auto (nccl for tensors on GPUs, shared_memory for ranks on the CPU of one "
+                "machine, gloo "
+                "for others), gloo, shared_memory, nccl, cpu:gloo,cuda:nccl"},
+               {"--hosts LIST", "the machines of the ranks, through ssh: node1,node2; none: this machine alone"},
+               {"--launch COMMAND", "the command, in quotes, of a launcher that starts a process for each rank"},
+               {"--ray", "the nodes of the Ray cluster that `ray status` shows here"}},
      .line = dist_init,
      .in_sessions = true});
 

@@ -133,8 +133,12 @@ std::string wish_for_gpus(const SessionOptions& options) {
   return options.backend.ends_with("nccl") ? "--backend " + options.backend : "";
 }
 
-std::string backend_on_cpu(const SessionOptions& options) {
-  return options.backend == kSharedMemory ? kSharedMemory : "gloo";
+constexpr int kMostSharing = dist::log_layout::kMostSharingRanks;
+
+std::string backend_on_cpu(const SessionOptions& options, int world_size) {
+  const bool shares = options.backend == kSharedMemory ||
+                      (options.backend == "auto" && options.is_here() && world_size > 1 && world_size <= kMostSharing);
+  return shares ? kSharedMemory : "gloo";
 }
 
 /// Returns, per rank, an index into the visible GPUs.
@@ -184,9 +188,10 @@ SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
       throw UsageError("GPU " + std::to_string(id) + " does not exist: " + count_text(gpus.count()) + " visible, " +
                        (gpus.count() == 1 ? "GPU 0" : "GPUs 0-" + std::to_string(gpus.count() - 1)));
 
-  if (options.backend == kSharedMemory && (on_gpu || options.has_python_ranks()))
-    throw UsageError(std::string("--backend shared_memory: it is for ranks in C++ and tensors of the CPU. ") +
-                     (on_gpu ? "Hide the GPUs to run on the CPU (CUDA_VISIBLE_DEVICES= lockstep)" : "Leave it out"));
+  if (options.backend == kSharedMemory && on_gpu)
+    throw UsageError(
+        "--backend shared_memory: it is for tensors of the CPU. Hide the GPUs to run on the CPU "
+        "(CUDA_VISIBLE_DEVICES= lockstep)");
 
   if (options.backend == kSharedMemory && !options.is_here())
     throw UsageError("--backend shared_memory: ranks on several machines use Gloo. Leave it out");
@@ -204,12 +209,11 @@ SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
     plan.devices.push_back("cuda:" + std::to_string(options.all_gpus_visible ? gpu : 0));
     if (!options.all_gpus_visible) plan.visible_devices.push_back(gpus.visible[static_cast<size_t>(gpu)]);
   }
-  plan.backend = !on_gpu                                          ? backend_on_cpu(options)
+  plan.backend = !on_gpu                                          ? backend_on_cpu(options, plan.world_size)
                  : options.share_gpu && options.backend == "auto" ? "gloo"
                                                                   : options.backend;
-  constexpr int kMost = dist::log_layout::kMostSharingRanks;
-  if (plan.backend == kSharedMemory && plan.world_size > kMost)
-    throw UsageError("--backend shared_memory: it is for up to " + std::to_string(kMost) + " ranks, not " +
+  if (plan.backend == kSharedMemory && plan.world_size > kMostSharing)
+    throw UsageError("--backend shared_memory: it is for up to " + std::to_string(kMostSharing) + " ranks, not " +
                      std::to_string(plan.world_size) + ". Leave it out, and they use Gloo");
   plan.separate_hosts = options.share_gpu && plan.backend != "gloo";
   plan.threads = threads.value_or(std::max(1, cores() / plan.world_size));

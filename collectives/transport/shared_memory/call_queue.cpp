@@ -46,15 +46,16 @@ std::exception_ptr QueuedWork::run(std::exception_ptr failed) {
     }
   }
   run_ = {};  // with the tensors
-  finish(failed);
   return failed;
 }
 
-void QueuedWork::complete_future(const std::exception_ptr& error) {
+// Those who wait for the work find what the future has called to be done, as on Gloo.
+void QueuedWork::complete(const std::exception_ptr& error) {
   if (error)
     future_->setError(error);
   else
     future_->markCompleted(results_);
+  finish(error);
 }
 
 void CallQueue::add(WorkPtr work, bool waits_at_once) {
@@ -116,9 +117,10 @@ void CallQueue::run_first(std::unique_lock<std::mutex>& lock) {
     to_run_.notify_one();
   ended_.notify_all();
   lock.unlock();
-  work->complete_future(error);
+  work->complete(error);
   work.reset();
   lock.lock();
+  ended_.notify_all();
 }
 
 void CallQueue::close(const std::function<void()>& interrupt) {

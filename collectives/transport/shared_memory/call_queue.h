@@ -28,10 +28,10 @@ class QueuedWork : public c10d::Work {
 
  private:
   friend class CallQueue;
-  /// Does it, unless `failed`, and returns why it has failed. Whoever waits for it goes on.
+  /// Does it, unless `failed`, and returns why it has failed.
   std::exception_ptr run(std::exception_ptr failed);
-  /// Calls what waits for the future, which may call collectives and wait for them.
-  void complete_future(const std::exception_ptr& error);
+  /// Calls what waits for the future, which may call collectives and wait for them. Then whoever waits for it goes on.
+  void complete(const std::exception_ptr& error);
 
   const std::shared_ptr<CallQueue> queue_;
   const std::vector<at::Tensor> results_;

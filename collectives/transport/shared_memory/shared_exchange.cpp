@@ -1,8 +1,7 @@
 #include "collectives/transport/shared_memory/shared_exchange.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/record_function.h>
+#include <ATen/CPUFunctions.h>
 
 #include <algorithm>
 #include <cstring>
@@ -32,28 +31,29 @@ uint64_t signature_of(Kind kind, uint64_t bytes, uint64_t detail) {
   return hash;
 }
 
+/// Calls the kernels themselves: modes of the program, its profilers and autograd see one collective, and no operators.
 void apply(Op::RedOpType op, at::Tensor& to, const at::Tensor& a, const at::Tensor& b) {
   switch (op) {
     case Op::SUM:
-      at::add_out(to, a, b);
+      at::cpu::add_out(to, a, b);
       return;
     case Op::PRODUCT:
-      at::mul_out(to, a, b);
+      at::cpu::mul_out(to, a, b);
       return;
     case Op::MIN:
-      at::minimum_out(to, a, b);
+      at::cpu::minimum_out(to, a, b);
       return;
     case Op::MAX:
-      at::maximum_out(to, a, b);
+      at::cpu::maximum_out(to, a, b);
       return;
     case Op::BAND:
-      at::bitwise_and_out(to, a, b);
+      at::cpu::bitwise_and_out(to, a, b);
       return;
     case Op::BOR:
-      at::bitwise_or_out(to, a, b);
+      at::cpu::bitwise_or_out(to, a, b);
       return;
     case Op::BXOR:
-      at::bitwise_xor_out(to, a, b);
+      at::cpu::bitwise_xor_out(to, a, b);
       return;
     default:
       throw Error("the reduction is not known here");  // reduces() says so
@@ -130,8 +130,6 @@ void SharedExchange::wait_for_all() const {
 // Elements `first` to `first + count` of all slots of a round, in the order of the ranks.
 void SharedExchange::reduce(const Reduction& reduction, std::byte* to, uint32_t round, int64_t first,
                             int64_t count) const {
-  const at::AutoDispatchBelowADInplaceOrView below;
-  const at::DisableRecordFunctionGuard part_of_the_collective;  // and no operator of the program's
   const auto options = at::TensorOptions().dtype(reduction.type);
   for (int64_t at = 0; at < count; at += kBlock) {
     const int64_t size = std::min(kBlock, count - at);

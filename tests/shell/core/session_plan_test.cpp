@@ -37,19 +37,27 @@ SessionOptions ranks(int n) {
 TEST(SessionPlan, TwoRanksOnTheCpuByDefault) {
   const auto plan = plan_session({}, kNoGpus);
   EXPECT_EQ(plan.world_size, 2);
-  EXPECT_EQ(plan.backend, "gloo");
+  EXPECT_EQ(plan.backend, "shared_memory");
   EXPECT_EQ(plan.devices, (std::vector<std::string>{"cpu", "cpu"}));
   EXPECT_GE(plan.threads, 1);
 }
 
-TEST(SessionPlan, SharedMemoryIsForRanksInCxxOnTheCpu) {
+TEST(SessionPlan, RanksOnOneMachineShareMemory) {
+  EXPECT_EQ(plan_session(ranks(64), kNoGpus).backend, "shared_memory");
+  for (const int n : {1, 65}) EXPECT_EQ(plan_session(ranks(n), kNoGpus).backend, "gloo");
+  SessionOptions options = ranks(2);
+  options.hosts = "node1,node2";
+  EXPECT_EQ(plan_session(options, kNoGpus).backend, "gloo");
+  options.hosts.clear();
+  options.backend = "gloo";
+  EXPECT_EQ(plan_session(options, kNoGpus).backend, "gloo");
+}
+
+TEST(SessionPlan, SharedMemoryIsForRanksOnTheCpu) {
   SessionOptions options = ranks(2);
   options.backend = "shared_memory";
   EXPECT_EQ(plan_session(options, kNoGpus).backend, "shared_memory");
   EXPECT_THAT(plan_error(options, machine_with({"0", "1"})), HasSubstr("Hide the GPUs"));
-  options.python = "python3";
-  EXPECT_THAT(plan_error(options, kNoGpus), HasSubstr("ranks in C++"));
-  options.python.reset();
   options.num_processes = 64;
   EXPECT_EQ(plan_session(options, kNoGpus).backend, "shared_memory");
   options.num_processes = 65;
