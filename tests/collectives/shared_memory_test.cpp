@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "collectives/dist.h"
 #include "collectives/log/collective_log_layout.h"
@@ -303,6 +304,27 @@ TEST(SharedMemoryCalls, ACallbackMayWaitForAnotherCollective) {
         chained->wait();
         EXPECT_TRUE(chained->value().toTensor().equal(filled(4)));
         EXPECT_TRUE(first.equal(filled(1)));
+      },
+      kShared);
+}
+
+// A recorder, for one, keeps the result before the program can change it.
+TEST(SharedMemoryCalls, AWaitReturnsOnceWhatTheFutureHasCalledIsDone) {
+  spawn_ranks(
+      2,
+      [](int rank, int) {
+        for (int i = 0; i < 100; ++i) {
+          at::Tensor tensor = filled(rank), seen;
+          const auto work = dist::all_reduce(tensor, Op::SUM, {}, true);
+          work.get_future()->addCallback([&](c10::ivalue::Future&) {
+            std::this_thread::yield();
+            seen = tensor.clone();
+          });
+          work.wait();
+          tensor.fill_(-1);
+          ASSERT_TRUE(seen.defined());
+          EXPECT_TRUE(seen.equal(filled(1)));
+        }
       },
       kShared);
 }

@@ -40,13 +40,13 @@ class Recorded(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def record(self, case, code=0, *options):
+    def record(self, case, code=0, *options, runs=None, **more):
         """The folder of what the ranks wrote, with the recording; and what was printed."""
         if case not in self.recordings:
             folder = pathlib.Path(self.folder.name, case)
             folder.mkdir()
             done = run([PROGRAM, "run", "--record", 3, "--recording", folder / "recording", *options, "--", *launcher(3), JOB,
-                        folder, case])
+                        folder, runs or case], **more)
             self.assertEqual(done.returncode, code, done.stdout[-6000:])
             self.recordings[case] = folder, done.stdout
         return self.recordings[case]
@@ -72,8 +72,8 @@ class Recorded(unittest.TestCase):
         all_lines = (self.recordings[case][0] / f"rank-{rank}").read_text().splitlines()
         return [each for each in all_lines if int(each.split()[0]) in steps]
 
-    def check_equal(self, case, rank=2):
-        text, lines = self.replay(case, rank=rank)
+    def check_equal(self, case, rank=2, runs=None):
+        text, lines = self.replay(case, rank=rank, runs=runs)
         # What stands behind a step that was left out runs with what there was before.
         self.assertEqual([each for each in lines if int(each.split()[0]) in KEPT], self.lines(case, KEPT, rank), text)
         self.assertRegex(text, rf"lockstep: rank {rank} was replayed in steps 0-1 and 5-9: [0-9]+ collectives, in all of which "
@@ -99,6 +99,10 @@ class Equal(Recorded):
         self.record("by_hand")
         for rank in (0, 1, 2):
             self.check_equal("by_hand", rank)
+
+    def test_every_kind_of_collective_on_gloo(self):
+        self.record("on_gloo", runs="by_hand", LOCKSTEP_BACKEND="gloo")
+        self.check_equal("on_gloo", runs="by_hand")
 
 
 class Ends(Recorded):

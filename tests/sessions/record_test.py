@@ -28,6 +28,9 @@ auto gathered = dist::all_gather_object(rank * 2.5);
 auto half = dist::new_group({0, 2});
 auto sum = torch::ones({3}) * (rank + 1);
 if (rank != 1) dist::all_reduce(sum, dist::ReduceOp::SUM, half);
+auto part = torch::zeros({2});
+dist::reduce_scatter_tensor(part, torch::arange(6, torch::kFloat) + rank);
+sum += part[1];
 
 // %% an error that does not end the session tags=["raises-exception", "expects-finding"]
 if (rank == 0) throw std::runtime_error("rank 0 does not come");
@@ -94,13 +97,13 @@ class Recorded:
             cls.all[fault] = cls(folder, fault, code)
         return cls.all[fault]
 
-    def __init__(self, folder, fault, code):
+    def __init__(self, folder, fault, code, *options):
         self.folder = folder
         script = self.folder / "script.cpp"
         script.write_text(SCRIPT)
         self.recording = self.folder / "recording"
         self.text = self.run("run", script, "-n", 3, "--record", 3, "--recording", self.recording, "--arg", f"out={folder}",
-                             "--arg", f"fault={fault}", code=code)
+                             "--arg", f"fault={fault}", *options, code=code)
 
     def run(self, *command, code=0, **environment):
         done = run(LOCKSTEP, *command, **environment)
@@ -133,6 +136,15 @@ def test_a_rank_runs_again_with_the_same_bits():
                         "sent when it was recorded ✓", text), text)
         check("rank 0 does not come" in text if rank == 0 else "failed on the recorded rank" in text, text)
         check(("only_there" in text) == (rank == 1), text)
+
+
+def test_groups_on_gloo():
+    folder = pathlib.Path(scratch.name, "gloo")
+    folder.mkdir()
+    recorded = Recorded(folder, "", 0, "--backend", "gloo")
+    text, again = recorded.replay(rank=1)
+    check(again == of_steps(recorded.lines(1)[:10], KEPT), f"{recorded.lines(1)}\n{again}\n{text}")
+    check("in all of which it sent what it had sent when it was recorded ✓" in text, text)
 
 
 def test_a_replay_ends_where_it_is_asked_to():
