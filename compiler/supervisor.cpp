@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/process/idle_processor.h"
 #include "compiler/process/memory_limit.h"
 #include "compiler/process/process.h"
 #include "compiler/state/state_process.h"
@@ -90,7 +91,9 @@ class State {
 class Supervisor {
  public:
   explicit Supervisor(const Options& options)
-      : options_(options), channel_(options.channel_fd), practices_left_(options.practises ? kPractices : 0) {}
+      : options_(options),
+        channel_(options.channel_fd),
+        practices_left_(options.practises == Practice::never ? 0 : kPractices) {}
 
   int run() {
     if (!start()) return 1;
@@ -179,7 +182,8 @@ class Supervisor {
       if (practising_) fds.push_back({practising_->fd(), POLLIN, 0});
       const bool may_practise = practices_left_ > 0 && !practising_ && !candidate_;
       if (!wait_for(fds, may_practise ? std::optional(Clock::now() + kIdle) : std::nullopt)) {
-        start_practice();
+        // Other sessions may be starting.
+        if (options_.practises == Practice::always || has_idle_processor()) start_practice();
         continue;
       }
       const bool lost = std::any_of(fds.begin() + 1, fds.end(), [](const pollfd& fd) { return fd.revents != 0; });

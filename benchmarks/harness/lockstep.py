@@ -1,6 +1,7 @@
 """Measures the program `lockstep` from outside: its start, and what memory its processes have while nothing runs.
 
 A runtime directory of its own keeps other sessions out of the measurement."""
+import contextlib
 import os
 import re
 import subprocess
@@ -59,6 +60,39 @@ class Lockstep:
             raise RuntimeError(f"lockstep run ended with {code}:\n{text}")
         return first, whole
 
+    def workshop(self, sessions, ranks):
+        """Many sessions on this machine that start at once: seconds until all have had the value of a first cell, and the
+        memory of all their processes then, pages that several of them share counted once."""
+        record = {"subject": "lockstep", "ranks": ranks}
+        with contextlib.ExitStack() as all_of_them:
+            begin, running = time.perf_counter(), []
+            for _ in range(sessions):
+                process = started([self.program, "-n", ranks], self.environment(), stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                running.append(all_of_them.enter_context(process))
+                process.stdin.write("torch::ones(3).sum().item<int>() + 39\n")
+                process.stdin.flush()
+            for process in running:
+                if not any("42" in line for line in process.stdout):
+                    raise RuntimeError("a session ended early")
+            seconds = time.perf_counter() - begin
+            memory = sum(memory_of(proc)["Pss"] for proc, _ in self.processes())
+            for process in running:
+                process.stdin.close()
+                process.wait(60)
+        return [dict(record, what=f"{sessions} sessions.ready", unit="s", values=[seconds]),
+                dict(record, what=f"{sessions} sessions.memory", unit="MB", values=[memory])]
+
+    def processes(self):
+        """(process, program) of those of this measurement that run."""
+        for proc in Path("/proc").glob("[0-9]*"):
+            try:
+                program = Path(os.readlink(proc / "exe"))
+                if program.parent == self.bin and f"XDG_RUNTIME_DIR={self.runtime.name}".encode() in (proc / "environ").read_bytes():
+                    yield proc.name, program.name
+            except (OSError, ProcessLookupError):
+                continue  # gone, or not ours
+
     def memory(self, ranks):
         """Resident memory of each kind of process, of a session that has run one cell and waits; and the part that
         no other process shares."""
@@ -87,25 +121,27 @@ class Lockstep:
     def family(self, shell):
         """{role: [(resident MB, MB that no other process shares)]} of the session's processes. Of compilers that
         share nearly all of their memory, the largest stands for all."""
-        found = {"shell": [memory_of(shell)]}
-        for proc in Path("/proc").glob("[0-9]*"):
+        found = {"shell": [resident_and_own(shell)]}
+        for proc, program in self.processes():
             try:
-                program = Path(os.readlink(proc / "exe"))
-                if program.parent != self.bin or f"XDG_RUNTIME_DIR={self.runtime.name}".encode() not in (proc / "environ").read_bytes():
-                    continue
-                arguments = (proc / "cmdline").read_bytes()
+                arguments = Path(f"/proc/{proc}/cmdline").read_bytes()
                 worker = "store" if b"--store" in arguments else "starter" if b"--ranks" in arguments else "worker"
-                role = {"lockstep-worker": worker, "lockstep-compiler": "compiler"}.get(program.name)
+                role = {"lockstep-worker": worker, "lockstep-compiler": "compiler"}.get(program)
                 if role:
-                    found.setdefault(role, []).append(memory_of(proc.name))
+                    found.setdefault(role, []).append(resident_and_own(proc))
             except (OSError, ProcessLookupError):
-                continue  # gone, or not ours
+                continue  # it is gone
         if "compiler" in found:
             found["compiler"] = [max(found["compiler"])]
         return found
 
 
 def memory_of(pid):
+    """MB, by name."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    kilobytes = {name: int(value) for name, value in re.findall(r"^(\w+): +(\d+) kB", text, re.M)}
-    return kilobytes["Rss"] / 1024, (kilobytes["Private_Clean"] + kilobytes["Private_Dirty"]) / 1024
+    return {name: int(value) / 1024 for name, value in re.findall(r"^(\w+): +(\d+) kB", text, re.M)}
+
+
+def resident_and_own(pid):
+    memory = memory_of(pid)
+    return memory["Rss"], memory["Private_Clean"] + memory["Private_Dirty"]

@@ -56,6 +56,8 @@ def plan(lockstep, what, cells, venv):
         yield f"lockstep kernel, {ranks} ranks", lambda ranks=ranks: kernel(lockstep, ranks, cells, venv)
     if "poll" in what:
         yield "lockstep empty loops", lambda: lockstep.bench("poll", 2, 1)
+    if "workshop" in what:
+        yield "20 sessions at once", lambda: lockstep.workshop(20, 2)
     for ranks, hosts in ((2, 2), (64, 4), (256, 16), (1024, 64)) if "scale" in what else ():
         yield f"lockstep {ranks} stub ranks", lambda ranks=ranks, hosts=hosts: lockstep.scale(ranks, hosts)
 
@@ -80,7 +82,7 @@ def print_table(results):
 
 def main(help_text):
     usual = ["start", "trivial", "magic", "torch", "debug", "memory", "many", "output", "kernel", "poll"]
-    everything = [*usual, "scale"]
+    everything = [*usual, "workshop", "scale"]
     parser = argparse.ArgumentParser(description=help_text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", metavar="WHAT")
     parser.add_argument("--build", default=ROOT / "build" / "release", help="build folder (build/release)")

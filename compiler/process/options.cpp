@@ -91,11 +91,13 @@ Options read_options(int argc, char** argv) {
     if (!libtorch.problem.empty()) options.libtorch_problem = libtorch.sentence();
     options.include_root = find_include_root();
   }
-  const char* given = std::getenv("LOCKSTEP_PRACTICE");
-  const std::string_view practice = given ? given : "on";
-  if (practice != "on" && practice != "off")
-    throw UsageError("LOCKSTEP_PRACTICE is on or off, and not '" + std::string(practice) + "'");
-  options.practises = !options.for_python_job && practice == "on";
+  if (const char* given = std::getenv("LOCKSTEP_PRACTICE")) {
+    const std::string_view practice = given;
+    if (practice != "on" && practice != "off")
+      throw UsageError("LOCKSTEP_PRACTICE is on or off, and not '" + std::string(practice) + "'");
+    options.practises = practice == "on" ? Practice::always : Practice::never;
+  }
+  if (options.for_python_job) options.practises = Practice::never;
   options.resource_dir = find_resource_dir();
   options.home_dir = protocol::shared_home();
   if (options.cache_dir.empty()) options.cache_dir = find_cache();

@@ -6,6 +6,9 @@
 
 namespace lockstep::compiler {
 
+/// When a copy practises, of the time in which no cell comes: see CellCompiler::practise().
+enum class Practice : uint8_t { never, on_idle_processors, always };
+
 struct Options {
   bool version = false;                   // --version: describe this program
   bool prepare = false;                   // --prepare: only build the precompiled header
@@ -15,7 +18,7 @@ struct Options {
   int64_t memory_limit_mb = 0;            // --memory-limit MB: what one request may take; 0: no limit
   bool for_python_job = false;            // --python-job TORCH HEADERS: cells run in ranks of a Python job, with
                                           // the torch and the package's headers in these folders
-  bool practises = true;                  // LOCKSTEP_PRACTICE is not "off": see CellCompiler::practise()
+  Practice practises = Practice::on_idle_processors;  // LOCKSTEP_PRACTICE on: always; off: never
   std::string libtorch;                   // folder with include/ and lib/ (protocol/installation.h); empty: none
   std::string libtorch_version;           // "2.11.0"
   std::string libtorch_problem;           // why there is none, as a sentence with the fix; empty when there is one

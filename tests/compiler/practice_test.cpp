@@ -1,9 +1,12 @@
 // The compiler practises while it waits for cells. The session does not see it.
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <functional>
 #include <thread>
+#include <vector>
 
+#include "compiler/process/idle_processor.h"
 #include "tests/compiler/transcript.h"
 
 namespace lockstep::compiler_test {
@@ -86,6 +89,19 @@ TEST(Practice, CanBeSwitchedOff) {
   std::this_thread::sleep_for(std::chrono::seconds(1));
   EXPECT_EQ(session.states().size(), kWaiting);
   EXPECT_FALSE(has_practised(session));
+}
+
+// Sessions that start at the same time need the processors.
+TEST(Practice, SeesThatEveryProcessorIsWanted) {
+  std::atomic<bool> ends = false;
+  std::vector<std::jthread> busy;
+  for (unsigned i = 0; i <= std::thread::hardware_concurrency(); ++i)
+    busy.emplace_back([&] {
+      while (!ends) {
+      }
+    });
+  EXPECT_FALSE(compiler::has_idle_processor());
+  ends = true;
 }
 
 }  // namespace
