@@ -107,6 +107,15 @@ Reading reading_of(at::ScalarType dtype) {
   return {table.bytes};
 }
 
+Result result_of(const kernels::Chunk& chunk, int64_t bytes) {
+  return {.hash = {kernels::fold_lanes(chunk.hash[0], static_cast<uint64_t>(bytes)),
+                   kernels::fold_lanes(chunk.hash[1], ~static_cast<uint64_t>(bytes))},
+          .squares = kernels::fold_squares(chunk.squares),
+          .abs_max = chunk.abs_max,
+          .nan_count = chunk.nan_count,
+          .inf_count = chunk.inf_count};
+}
+
 Result read_chunk(const StridedReader& reader, const Reading& reading, int64_t chunk_index) {
   const int64_t begin = chunk_index * kChunkBytes;
   const int64_t bytes = std::min(kChunkBytes, reader.bytes() - begin);
@@ -114,20 +123,27 @@ Result read_chunk(const StridedReader& reader, const Reading& reading, int64_t c
   const uint8_t* data = reader.read(begin, bytes, staging);
   kernels::Chunk chunk;
   const size_t whole = static_cast<size_t>(bytes) / kernels::kStripeBytes;
-  reading.loop(data, whole, chunk);
+  reading.loop(data, whole, &chunk, 1);
   if (const size_t rest = static_cast<size_t>(bytes) % kernels::kStripeBytes; rest > 0) {
     // The last stripe is filled with zeros, which change no statistics. Their number follows from the shape.
     alignas(64) uint8_t last[kernels::kStripeBytes] = {};
     std::memcpy(last, data + whole * kernels::kStripeBytes, rest);
-    reading.loop(last, 1, chunk);
+    reading.loop(last, 1, &chunk, 1);
   }
   if (reading.statistics) reading.statistics(data, bytes, chunk);
-  return {.hash = {kernels::fold_lanes(chunk.hash[0], static_cast<uint64_t>(bytes)),
-                   kernels::fold_lanes(chunk.hash[1], ~static_cast<uint64_t>(bytes))},
-          .squares = kernels::fold_squares(chunk.squares),
-          .abs_max = chunk.abs_max,
-          .nan_count = chunk.nan_count,
-          .inf_count = chunk.inf_count};
+  return result_of(chunk, bytes);
+}
+
+/// Reads `results.size()` whole chunks of a contiguous tensor, at most kSideBySide.
+void read_side_by_side(const StridedReader& reader, const Reading& reading, int64_t first, std::span<Result> results) {
+  const auto bytes = static_cast<int64_t>(results.size()) * kChunkBytes;
+  const uint8_t* data = reader.read(first * kChunkBytes, bytes, nullptr);
+  kernels::Chunk chunks[kernels::kSideBySide];
+  reading.loop(data, kChunkBytes / kernels::kStripeBytes, chunks, results.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (reading.statistics) reading.statistics(data + i * kernels::kChunkBytes, kChunkBytes, chunks[i]);
+    results[i] = result_of(chunks[i], kChunkBytes);
+  }
 }
 
 /// Returns the tensor in a form whose bytes can be read; mostly the same one.
@@ -155,9 +171,18 @@ std::vector<Result> read_all(const std::vector<Plan>& plans) {
     auto plan = std::upper_bound(plans.begin(), plans.end(), begin,
                                  [](int64_t chunk, const Plan& each) { return chunk < each.first_chunk; });
     --plan;
-    for (int64_t i = begin; i < end; ++i) {
+    for (int64_t i = begin; i < end;) {
       while (i >= plan->first_chunk + plan->chunks()) ++plan;
-      results[static_cast<size_t>(i)] = read_chunk(plan->reader, plan->reading, i - plan->first_chunk);
+      const StridedReader& reader = plan->reader;
+      const int64_t chunk = i - plan->first_chunk, whole = reader.bytes() / kChunkBytes - chunk;
+      const int64_t count =
+          reader.contiguous() ? std::min({whole, end - i, static_cast<int64_t>(kernels::kSideBySide)}) : 1;
+      const std::span<Result> read(&results[static_cast<size_t>(i)], static_cast<size_t>(std::max<int64_t>(count, 1)));
+      if (count > 1)
+        read_side_by_side(reader, plan->reading, chunk, read);
+      else
+        read[0] = read_chunk(reader, plan->reading, chunk);
+      i += std::ssize(read);
     }
   };
   if (total > kChunksPerThread)

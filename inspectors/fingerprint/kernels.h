@@ -36,8 +36,11 @@ struct alignas(64) Chunk {
   int64_t inf_count = 0;
 };
 
-/// Adds `stripes` complete stripes at `data` (any alignment).
-using Loop = void (*)(const uint8_t* data, size_t stripes, Chunk& chunk);
+/// Adds `stripes` complete stripes to each of `count` chunks, one to kSideBySide. Those of the first are at `data` (any
+/// alignment), those of each other one kChunkBytes further. Several chunks are read in turns, since memory delivers more
+/// to a processor that reads at several places.
+using Loop = void (*)(const uint8_t* data, size_t stripes, Chunk* chunks, size_t count);
+inline constexpr size_t kSideBySide = 4;
 
 struct Table {
   const char* name;

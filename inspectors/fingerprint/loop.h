@@ -202,24 +202,45 @@ struct Float16Values {
   }
 };
 
+/// What is known of a chunk while its stripes are read.
 template <typename Isa, typename Statistics>
-void run(const uint8_t* data, size_t stripes, Chunk& chunk) {
-  Hasher<Isa> hasher{Isa::load_sums(chunk.hash[0]), Isa::load_sums(chunk.hash[1])};
+struct Pass {
+  Hasher<Isa> hasher;
   Statistics statistics;
-  for (size_t s = 0; s < stripes; ++s, data += kStripeBytes) {
+
+  void add(const uint8_t* stripe, Chunk& chunk) {
     statistics.begin_stripe();
     for (size_t offset = 0; offset < kStripeBytes; offset += kBlockBytes) {
-      Isa::prefetch(data + offset);
-      const auto words = Isa::load(data + offset);
+      Isa::prefetch(stripe + offset);
+      const auto words = Isa::load(stripe + offset);
       hasher.add(words, kKeys.words + offset / 4);
       statistics.add(words);
     }
     hasher.end_stripe();
-    statistics.end_stripe(data, chunk);
+    statistics.end_stripe(stripe, chunk);
   }
-  Isa::store_sums(hasher.first, chunk.hash[0]);
-  Isa::store_sums(hasher.second, chunk.hash[1]);
-  if constexpr (requires { statistics.finish(chunk); }) statistics.finish(chunk);
+  void finish(Chunk& chunk) const {
+    Isa::store_sums(hasher.first, chunk.hash[0]);
+    Isa::store_sums(hasher.second, chunk.hash[1]);
+    if constexpr (requires { statistics.finish(chunk); }) statistics.finish(chunk);
+  }
+};
+
+template <typename Isa, typename Statistics>
+void run(const uint8_t* data, size_t stripes, Chunk* chunks, size_t count) {
+  Pass<Isa, Statistics> passes[kSideBySide];
+  for (size_t c = 0; c < count; ++c)
+    passes[c].hasher = {Isa::load_sums(chunks[c].hash[0]), Isa::load_sums(chunks[c].hash[1])};
+  const size_t turn = count == 1 ? stripes : 1;
+  for (size_t s = 0; s < stripes; s += turn) {
+    for (size_t c = 0; c < count; ++c) {
+      Pass<Isa, Statistics> pass = passes[c];  // in registers
+      const uint8_t* stripe = data + c * kChunkBytes + s * kStripeBytes;
+      for (size_t i = 0; i < turn; ++i, stripe += kStripeBytes) pass.add(stripe, chunks[c]);
+      passes[c] = pass;
+    }
+  }
+  for (size_t c = 0; c < count; ++c) passes[c].finish(chunks[c]);
 }
 
 template <typename Isa>

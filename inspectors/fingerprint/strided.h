@@ -33,6 +33,7 @@ class StridedReader {
 
   int64_t bytes() const { return bytes_; }
   int64_t element_size() const { return element_size_; }
+  bool contiguous() const { return contiguous_; }
 
   /// Returns the bytes from `begin` to `begin + count` (both multiples of the element's size): a pointer into a
   /// contiguous tensor, otherwise to a copy in `buffer`, which has at least `count` bytes.
