@@ -29,6 +29,7 @@ DeathWatch::DeathWatch(std::vector<Peer> peers, std::function<void(int)> died) :
 
 DeathWatch::~DeathWatch() {
   if (!end_) return;
+  if (getpid() != process_) return thread_.detach();  // a forked process: the thread and the event are its parent's
   set_event(end_.get());
   thread_.join();
 }

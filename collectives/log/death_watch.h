@@ -1,6 +1,8 @@
 // Calls a function when a peer's process on this machine ends: at once and without polling, since the kernel reports
 // it.
 #pragma once
+#include <unistd.h>
+
 #include <functional>
 #include <thread>
 #include <vector>
@@ -33,6 +35,7 @@ class DeathWatch {
   const std::function<void(int)> died_;
   bool watches_all_ = true;
   Descriptor end_;
+  const pid_t process_ = getpid();
   std::thread thread_;  // none where there is no process to watch
 };
 

@@ -1,6 +1,6 @@
 // The backend that every process group of Lockstep has: it logs each collective, compares it with what the other ranks
-// called, and passes it to the transport (Gloo, NCCL). dist::, c10d::Reducer and anything else on the ProcessGroup go
-// through it, and it stays the same object when the transport is replaced by regroup.
+// called, and passes it to the transport (Gloo, shared memory, NCCL). dist::, c10d::Reducer and anything else on the
+// ProcessGroup go through it, and it stays the same object when the transport is replaced by regroup.
 #pragma once
 #include <functional>
 #include <memory>

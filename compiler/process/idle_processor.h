@@ -3,8 +3,8 @@
 
 namespace lockstep::compiler {
 
-/// Returns whether fewer threads are ready to run on this machine than this process may use processors, besides the calling
-/// one. True where the system does not say.
+/// Returns whether no more threads want to run than this machine has processors, the calling one among them. True where the
+/// system does not say.
 bool has_idle_processor();
 
 }  // namespace lockstep::compiler

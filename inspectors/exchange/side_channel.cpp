@@ -283,7 +283,7 @@ c10d::Backend& SideChannel::group(const RankSet& ranks, std::chrono::millisecond
   deadline = std::min<std::chrono::milliseconds>(deadline, std::chrono::seconds(20));
   mine.backend = mine.connector->connect(c10::make_intrusive<c10d::PrefixStore>(prefix, store()), addresses, deadline);
   if (const auto& recorder = context_.recorder())
-    mine.backend = recorder->record(mine.backend, name, {rank_}, generation_);
+    mine.backend = recorder->record(mine.backend, name, "gloo", {rank_}, generation_);
   return *mine.backend;
 }
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <map>
@@ -251,23 +250,22 @@ void remember(const Description& mine, const Store& store, bool loopback,
   groups.all.push_back({mine, store, loopback, c10::weak_intrusive_ptr<JobBackend>(backend)});
 }
 
-/// Whether LOCKSTEP_BACKEND leaves the choice to this file. What cells start has that of their session.
-bool leaves_backend_free() {
+/// Returns what this rank wishes for CPU tensors: shared memory, unless LOCKSTEP_BACKEND says gloo or Gloo has to take tensors
+/// of devices as well. An unknown text of LOCKSTEP_BACKEND is returned as it is.
+std::string wish_for_cpu() {
   const char* const text = std::getenv("LOCKSTEP_BACKEND");
-  const std::string_view wanted = text && *text ? text : "auto";
-  constexpr std::array<std::string_view, 5> kKnown = {"auto", "gloo", "shared_memory", "nccl", "cpu:gloo,cuda:nccl"};
-  if (std::ranges::find(kKnown, wanted) == kKnown.end())
-    throw dist::Error(fmt::format("LOCKSTEP_BACKEND is '{}'; it has to be auto, gloo or shared_memory", wanted));
-  return wanted != "gloo";
+  const std::string wish = text && *text ? text : "auto";
+  if (wish == "gloo" || dist::BackendConfig("gloo").device_part()) return "gloo";
+  // A job that a cell has started inherits the variable of a session, which may be on GPUs.
+  const bool is_known = wish == "auto" || wish == dist::kSharedMemory || wish.ends_with("nccl");
+  return is_known ? dist::kSharedMemory : wish;
 }
 
-/// Returns what a group is made with. CPU tensors of ranks on one machine go through shared memory, unless Gloo has to take
-/// those of other devices as well.
+/// `shares`: all ranks are on this machine, and wish for shared memory.
 dist::BackendConfig choose_backend(const Description& mine, bool has_cuda, bool shares) {
   if (has_cuda) return dist::BackendConfig("cpu:gloo,cuda:nccl");
-  const dist::BackendConfig gloo("gloo");
   const bool fits = mine.ranks.size() <= static_cast<size_t>(dist::log_layout::kMostSharingRanks);
-  return shares && fits && !gloo.device_part() ? dist::BackendConfig(dist::kSharedMemory) : gloo;
+  return dist::BackendConfig(shares && fits ? dist::kSharedMemory : "gloo");
 }
 
 c10::intrusive_ptr<JobBackend> make_backend(const Description& mine, const JobLog& shared,
@@ -304,7 +302,7 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
     return dist::exchange(store, key + "/" + what, mine.global_rank, all, value, mine.timeout);
   };
 
-  const auto networks = meet("network", {dist::network_identity(), has_cuda, leaves_backend_free()});
+  const auto networks = meet("network", {dist::network_identity(), has_cuda, wish_for_cpu()});
   const json& own = networks.at(mine.global_rank);
   for (const auto& [rank, theirs] : networks)
     if (theirs.at(1) != own.at(1))
@@ -312,9 +310,14 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
                                     theirs.at(1) ? "NCCL" : "Gloo", mine.group, mine.global_rank,
                                     own.at(1) ? "NCCL" : "Gloo"));
   const bool loopback = std::ranges::all_of(networks, [&](const auto& each) { return each.second.at(0) == own.at(0); });
-  const bool shares = loopback && std::ranges::all_of(networks, [](const auto& each) {
-                        return each.second.at(2).template get<bool>();
-                      });
+  bool shares = loopback;
+  for (const auto& [rank, theirs] : networks) {
+    const std::string wish = theirs.at(2);
+    if (wish != "gloo" && wish != dist::kSharedMemory)
+      throw dist::Error(
+          fmt::format("LOCKSTEP_BACKEND is '{}' on rank {}; it has to be auto, gloo or shared_memory", wish, rank));
+    shares = shares && wish == dist::kSharedMemory;
+  }
 
   if (has_cuda) {
     take_nccl_from_python();
@@ -339,7 +342,7 @@ c10::intrusive_ptr<JobBackend> make_unconnected(const Description& mine, const S
     dist::use_queries_of_plugin();
   }
   auto backend = make_backend(mine, use_job_log(mine.global_rank, mine.world_size),
-                              choose_backend(mine, has_cuda, loopback && leaves_backend_free()), check);
+                              choose_backend(mine, has_cuda, loopback && wish_for_cpu() == dist::kSharedMemory), check);
   remember(mine, store, loopback, backend);
   return backend;
 }

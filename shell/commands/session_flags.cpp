@@ -64,9 +64,8 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
            check_backend(name);
            options.backend = name;
          },
-         "Transport of collectives: auto (the default: nccl for tensors on GPUs, shared_memory for ranks on the CPU of "
-         "one "
-         "machine, gloo for others), gloo, shared_memory, nccl or cpu:gloo,cuda:nccl")
+         "Transport of collectives: auto (the default: nccl for tensors on GPUs, shared_memory for 2 to 64 ranks "
+         "on the CPU of one machine, gloo for others), gloo, shared_memory, nccl or cpu:gloo,cuda:nccl")
       ->type_name("NAME");
   app.add_option(
          "--hosts", options.hosts,

@@ -21,7 +21,7 @@ namespace lockstep::shell {
 struct SessionEvent {
   std::string id;
   RankSet ranks;
-  std::string backend;  // gloo, nccl
+  std::string backend;  // shared_memory, gloo, nccl
   std::map<int, std::string> devices;  // rank → "cpu", "cuda:0"
   std::map<std::string, std::string> versions;
   bool is_asked = false;  // by %dist_init, not by the first cell

@@ -210,6 +210,8 @@ nlohmann::json PythonRanks::rank_json(int rank, int64_t generation) const {
       {protocol::kJobVariable, folder_.path()}};
   // Nothing listens on other interfaces where all ranks are here.
   if (order_.nodes == 1 && !value_of("GLOO_SOCKET_IFNAME")) environment["GLOO_SOCKET_IFNAME"] = "lo";
+  // Also for a rank that comes later, which can't ask the others.
+  if (is_watched()) environment["LOCKSTEP_BACKEND"] = plan_.backend;
   environment.merge(device_environment(plan_, here));
   environment.insert(environment_.begin(), environment_.end());
   return {{"rank", rank},

@@ -103,8 +103,7 @@ const RegisterMagic kDistInit(
                {"--all-gpus-visible", "each rank sees every GPU; default: its own only, as cuda:0"},
                {"--backend B",
                 "of the collectives: auto (nccl for tensors on GPUs, shared_memory for ranks on the CPU of one "
-                "machine, gloo "
-                "for others), gloo, shared_memory, nccl, cpu:gloo,cuda:nccl"},
+                "machine, gloo for others), gloo, shared_memory, nccl, cpu:gloo,cuda:nccl"},
                {"--hosts LIST", "the machines of the ranks, through ssh: node1,node2; none: this machine alone"},
                {"--launch COMMAND", "the command, in quotes, of a launcher that starts a process for each rank"},
                {"--ray", "the nodes of the Ray cluster that `ray status` shows here"}},

@@ -69,7 +69,7 @@ void SessionRanks::start_ranks() {
   interface_ = interface.name;
   if (!has_store) check_reach(order_.store, kReachLimit);
   SessionPlan plan = plan_session(options_of(order_));
-  if (plan.backend == kSharedMemory) plan.backend = "gloo";  // other ranks of the session may be on other hosts
+  if (plan.backend == kSharedMemory) plan.backend = "gloo";  // other ranks may be on other hosts
   plan.threads = std::max(1, plan.threads * order_.count / std::max(order_.local_size, 1));
   const std::string address = has_store ? interface.address : kLoopback;
   auto environment = network_environment(interface);

@@ -36,7 +36,7 @@ bool same_bits(const Chunk& a, const Chunk& b) { return std::memcmp(&a, &b, size
 Chunk read(const Table& table, Loop Table::* loop, const uint8_t* data, size_t stripes) {
   Chunk chunk;
   std::memset(static_cast<void*>(&chunk), 0, sizeof chunk);
-  (table.*loop)(data, stripes, chunk);
+  (table.*loop)(data, stripes, &chunk, 1);
   return chunk;
 }
 
@@ -69,6 +69,23 @@ TEST(FingerprintKernels, EveryInstructionSetGivesTheSameStatisticsForUsualValues
   values[333] = std::nanf("");
   std::memcpy(bytes.data(), values.data(), kChunkBytes);
   expect_same_on_all(bytes, 0, 64, "float32 with Inf and NaN");
+}
+
+TEST(FingerprintKernels, ChunksThatAreReadInTurnsHaveTheBitsOfEachAlone) {
+  std::mt19937_64 random(3);
+  std::vector<uint8_t> bytes(kSideBySide * kChunkBytes);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  for (const Loops& each : kLoops)
+    for (const Table* table : tables())
+      for (size_t count = 1; count <= kSideBySide; ++count) {
+        Chunk chunks[kSideBySide];
+        std::memset(static_cast<void*>(chunks), 0, sizeof chunks);
+        (table->*each.loop)(bytes.data(), kChunkBytes / kStripeBytes, chunks, count);
+        for (size_t i = 0; i < count; ++i)
+          EXPECT_TRUE(
+              same_bits(chunks[i], read(*table, each.loop, bytes.data() + i * kChunkBytes, kChunkBytes / kStripeBytes)))
+              << table->name << " " << each.name << ", chunk " << i << " of " << count;
+      }
 }
 
 TEST(FingerprintKernels, EveryHalfAndEveryBfloat16IsWidenedAlike) {

@@ -22,19 +22,20 @@ def line_of(text):
 
 
 class Backend(unittest.TestCase):
-    def run_case(self, backend, case, ranks=2):
+    def run_case(self, backend, case, ranks=2, **more):
         """What each rank has written."""
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([*launcher(ranks, copied=True), str(JOB), backend, folder, case], env=environment(), cwd=HERE / "jobs",
+            done = subprocess.run([*launcher(ranks, copied=True), str(JOB), backend, folder, case], env=environment(**more), cwd=HERE / "jobs",
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.assertEqual(done.returncode, 0, done.stdout[-6000:])
             return [pathlib.Path(folder, f"rank-{rank}").read_text().splitlines() for rank in range(ranks)]
 
-    def equal(self, case, *backends, ranks=2):
-        results = [self.run_case(backend, case, ranks) for backend in ("gloo", *backends)]
-        self.assertTrue(all(results[0]))
-        for each in results[1:]:
-            self.assertEqual(each, results[0])
+    def equal(self, case, backend, ranks=2):
+        """Over Gloo the results are those of the backend gloo, bit by bit. In shared memory two ranks have them, too."""
+        expected = {size: self.run_case("gloo", case, size) for size in {2, ranks}}
+        self.assertTrue(all(expected[ranks]))
+        self.assertEqual(self.run_case(backend, case, ranks, LOCKSTEP_BACKEND="gloo"), expected[ranks])
+        self.assertEqual(self.run_case(backend, case, 2), expected[2])
 
     def test_data_parallel_training_is_the_same(self):
         self.equal("data_parallel", BOTH)
@@ -44,6 +45,16 @@ class Backend(unittest.TestCase):
 
     def test_operations_are_the_same(self):
         self.equal("operations", "lockstep", ranks=3)
+
+    def test_ranks_of_one_machine_share_memory(self):
+        for wish, shared in (("", "True"), ("auto", "True"), ("shared_memory", "True"), ("gloo", "False")):
+            self.assertEqual(self.run_case("lockstep", "shares_memory", 3, LOCKSTEP_BACKEND=wish), [[shared]] * 3, wish)
+
+    def test_an_unknown_transport_is_an_error_of_all_ranks(self):
+        with self.assertRaises(AssertionError) as raised:
+            self.run_case("lockstep", "shares_memory", LOCKSTEP_BACKEND="glo")
+        text = str(raised.exception)
+        self.assertEqual(text.count("LOCKSTEP_BACKEND is 'glo' on rank 0; it has to be auto, gloo or shared_memory"), 2, text)
 
     def test_groups_that_are_made_again(self):
         self.run_case("lockstep", "groups_again")

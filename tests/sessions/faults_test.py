@@ -244,8 +244,10 @@ def test_interrupt():
 
 
 def test_interrupt_sleep_and_collective():
-    for body in ("std::this_thread::sleep_for(std::chrono::hours(1));", "if (rank == 0) dist::barrier(); else for (;;) ::sleep(1000);"):
-        session = Session("// %% a\n#include <thread>\n#include <unistd.h>\nstd::cout << \"in\" << std::endl;\n" + body + "\n", "-n", "2")
+    waits = "if (rank == 0) dist::barrier(); else for (;;) ::sleep(1000);"
+    for body, backend in (("std::this_thread::sleep_for(std::chrono::hours(1));", "auto"), (waits, "shared_memory"), (waits, "gloo")):
+        session = Session("// %% a\n#include <thread>\n#include <unistd.h>\nstd::cout << \"in\" << std::endl;\n" + body + "\n",
+                          "-n", "2", "--backend", backend)
         check(session.until_text("in"), "the cell did not run")
         session.process.send_signal(signal.SIGINT)
         cell = session.until(lambda e: e["event"] == "cell")

@@ -8,6 +8,7 @@ import sys
 
 from faults_test import LIMIT, LOCKSTEP, Session, check, run_tests
 
+BACKENDS = ("shared_memory", "gloo")
 NEXT = """
 // %% next
 auto after = torch::ones({2});
@@ -44,8 +45,8 @@ else dist::all_reduce(t, dist::ReduceOp::SUM, b);
     check(statuses == ["aborted", "ok"], f"{statuses}")
 
 
-def test_circles_through_collectives_with_a_root():
-    """Over Gloo who sends waits until it is received: two groups, and rank 1 uses the other one."""
+def faults_with_a_root(*options):
+    """The fault of each collective with a root where ranks 0 and 1 call it in two groups."""
     calls = {"broadcast": "dist::broadcast(t, 0, group)", "reduce": "dist::reduce(t, 0, dist::ReduceOp::SUM, group)",
              "scatter": "dist::scatter(t, parts, 0, group)", "gather": "dist::gather(t, 0, group)"}
     cells = "".join(f"""// %% {op}
@@ -57,12 +58,20 @@ def test_circles_through_collectives_with_a_root():
   {call};
 }}
 """ for op, call in calls.items())
-    session = Session(cells + NEXT, "-n", "2", "--keep-going")
+    session = Session(cells + NEXT, "-n", "2", "--keep-going", *options)
     check(session.finish() == 4, f"{session.of('error')}")
     faults = [e for e in session.of("finding") if e["severity"] == "fault"]
     check([e["op"]["name"] for e in faults] == list(calls), f"{faults}, {session.of('error')}")
-    for fault in faults:
-        check(fault["kind"] == "other_collective" and fault["ranks"] == [0, 1], f"{fault}")
+    return {each["op"]["name"]: (each["kind"], each["ranks"]) for each in faults}
+
+
+def test_collectives_with_a_root():
+    """Over Gloo who sends waits until it is received. In shared memory it leaves its data there, and goes on."""
+    circle = ("other_collective", [0, 1])
+    over_gloo = faults_with_a_root("--backend", "gloo")
+    check(set(over_gloo.values()) == {circle}, f"{over_gloo}")
+    shared = faults_with_a_root()
+    check(shared == {"broadcast": ("finished", [0]), "reduce": circle, "scatter": circle, "gather": ("finished", [1])}, f"{shared}")
 
 
 def test_one_of_three_sits_elsewhere():
@@ -192,7 +201,8 @@ out.backward();
 
 
 def test_a_death_names_what_the_others_waited_in():
-    session = Session("""// %% dies
+    for backend in BACKENDS:
+        session = Session("""// %% dies
 #include <csignal>
 auto t = torch::ones({2});
 dist::all_reduce(t);
@@ -200,13 +210,13 @@ if (rank == 1) raise(SIGKILL);
 dist::all_reduce(t);
 // %% next
 std::cout << "next" << std::endl;
-""", "-n", "3", "--keep-going")
-    check(session.finish() == 5, "exit code")
-    faults = [e for e in session.of("finding") if e["severity"] == "fault"]
-    check(len(faults) == 1 and faults[0]["verdict"] == "dead" and faults[0]["ranks"] == [1], f"{faults}")
-    check(faults[0]["op"]["seq"] == 2 and faults[0]["where"] == "cell 1, line 5", f"{faults}")
-    last = [e for e in session.of("output") if "next" in e.get("text", "")]
-    check(last and last[0]["ranks"] == [0, 2], "the others did not go on")
+""", "-n", "3", "--keep-going", "--backend", backend)
+        check(session.finish() == 5, "exit code")
+        faults = [e for e in session.of("finding") if e["severity"] == "fault"]
+        check(len(faults) == 1 and faults[0]["verdict"] == "dead" and faults[0]["ranks"] == [1], f"{faults}")
+        check(faults[0]["op"]["seq"] == 2 and faults[0]["where"] == "cell 1, line 5", f"{faults}")
+        last = [e for e in session.of("output") if "next" in e.get("text", "")]
+        check(last and last[0]["ranks"] == [0, 2], "the others did not go on")
 
 
 def test_who_closed_a_group_is_named_where_nobody_waits_any_more():

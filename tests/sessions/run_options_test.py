@@ -191,7 +191,7 @@ class Notebooks(unittest.TestCase):
         self.assertEqual([*ids[:3], *ids[4:]], ["a", "s", "b", "d", "e", "f", "g"])
         self.assertEqual(len(set(ids)), 8)
         _, start, _, injected, values, drift, error, rest = written["cells"]
-        self.assertIn("✓ 2 ranks, gloo", "".join(start["outputs"][0]["text"]))
+        self.assertIn("✓ 2 ranks, shared_memory", "".join(start["outputs"][0]["text"]))
         self.assertEqual("".join(injected["source"]), 'epochs = arg("epochs", epochs);  // 8')
         self.assertEqual(values["execution_count"], 3)
         streams = {name: "".join("".join(o["text"]) for o in values["outputs"] if o.get("name") == name)

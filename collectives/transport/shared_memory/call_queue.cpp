@@ -1,6 +1,7 @@
 #include "collectives/transport/shared_memory/call_queue.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -50,12 +51,16 @@ std::exception_ptr QueuedWork::run(std::exception_ptr failed) {
 }
 
 // Those who wait for the work find what the future has called to be done, as on Gloo.
-void QueuedWork::complete(const std::exception_ptr& error) {
-  if (error)
-    future_->setError(error);
-  else
-    future_->markCompleted(results_);
-  finish(error);
+void QueuedWork::complete(std::exception_ptr error) {
+  try {
+    if (error)
+      future_->setError(error);
+    else
+      future_->markCompleted(results_);
+  } catch (...) {  // a callback's, which those who wait get
+    if (!error) error = std::current_exception();
+  }
+  finish(std::move(error));
 }
 
 void CallQueue::add(WorkPtr work, bool waits_at_once) {
@@ -124,6 +129,10 @@ void CallQueue::run_first(std::unique_lock<std::mutex>& lock) {
 }
 
 void CallQueue::close(const std::function<void()>& interrupt) {
+  if (getpid() != process_) {  // it has no thread there, and the mutex may be held for ever
+    if (thread_.joinable()) thread_.detach();
+    return;
+  }
   std::thread thread;
   {
     std::unique_lock lock(mutex_);

@@ -2,6 +2,8 @@
 // of the calls: on a thread of the queue, or on the thread that waits for one of them, which spares two changes of
 // threads.
 #pragma once
+#include <unistd.h>
+
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -31,7 +33,7 @@ class QueuedWork : public c10d::Work {
   /// Does it, unless `failed`, and returns why it has failed.
   std::exception_ptr run(std::exception_ptr failed);
   /// Calls what waits for the future, which may call collectives and wait for them. Then whoever waits for it goes on.
-  void complete(const std::exception_ptr& error);
+  void complete(std::exception_ptr error);
 
   const std::shared_ptr<CallQueue> queue_;
   const std::vector<at::Tensor> results_;
@@ -50,7 +52,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
   /// Runs what is in the queue on the calling thread, up to `work`, or waits while another thread runs it.
   void run_until(QueuedWork& work);
   /// Calls that are not done fail from now on; `interrupt` is called where there are any, and must end the one that
-  /// runs. Ends the thread. Must be called once.
+  /// runs. Ends the thread. Must be called once. Does nothing in a process that was forked from the queue's.
   void close(const std::function<void()>& interrupt);
 
  private:
@@ -58,6 +60,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
   /// `lock` is released while the first of the queue runs.
   void run_first(std::unique_lock<std::mutex>& lock);
 
+  const pid_t process_ = getpid();
   std::mutex mutex_;  // of all below
   std::condition_variable to_run_, ended_;  // for the thread of the queue; for threads that wait for a call
   std::deque<WorkPtr> queue_;

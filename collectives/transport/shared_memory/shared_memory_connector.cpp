@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -64,8 +65,9 @@ class SharedMemoryConnector : public BackendConnector {
     if (const std::string why = first_problem(*gloo, problem, connect_timeout); !why.empty()) {
       deaths_.reset();
       made_.reset();
-      if (group_.group_rank == 0)
-        std::fprintf(stderr, "group %s uses Gloo, not shared memory: %s\n", group_.name.c_str(), why.c_str());
+      static std::atomic<bool> is_told = false;
+      if (group_.group_rank == 0 && !is_told.exchange(true))
+        std::fprintf(stderr, "lockstep: group %s uses Gloo, not shared memory: %s\n", group_.name.c_str(), why.c_str());
       return gloo;
     }
     region->seal();

@@ -224,6 +224,12 @@ def wrong_arguments():
     return messages
 
 
+def shares_memory():
+    """Whether this rank has mapped memory of a group."""
+    dist.all_reduce(torch.ones(2))
+    return [str("memfd:lockstep-group" in pathlib.Path("/proc/self/maps").read_text())]
+
+
 def mismatch():
     rank = dist.get_rank()
     dist.all_reduce(torch.ones(3))

@@ -277,7 +277,7 @@ class Detachable(unittest.TestCase):
         first.send("%detach 30m\r")
         self.assertEqual(first.wait_end(), 0)
         self.assertRegex(first.screen.text(), rf"the session {self.id} goes on without a terminal until [-0-9 ]*\d\d:\d\d; lockstep --resume {self.id}")
-        self.assertRegex(self.lockstep("sessions", "list"), rf"{self.id} +detached until [-0-9 ]*\d\d:\d\d +2 +gloo")
+        self.assertRegex(self.lockstep("sessions", "list"), rf"{self.id} +detached until [-0-9 ]*\d\d:\d\d +2 +shared_memory")
         (listed,) = self.sessions()
         self.assertAlmostEqual(listed["terminal"]["until"] - listed["terminal"]["since"], 1800, delta=2)
         second = self.resume()

@@ -50,14 +50,14 @@ class Journals(unittest.TestCase):
         shown = self.lockstep("run", script, "-n", "2")
         session = os.path.basename(self.folders()[0])
         self.assertIn("1 session that ended has a journal", self.lockstep("sessions", "list"))
-        self.assertRegex(self.lockstep("sessions", "list", "--all"), rf"{session} +ended +2 +gloo .* 3\n")
+        self.assertRegex(self.lockstep("sessions", "list", "--all"), rf"{session} +ended +2 +shared_memory .* 3\n")
         listed = json.loads(self.lockstep("sessions", "list", "--all", "--json"))
         self.assertEqual([(each["id"], each["state"], each["ranks"], each["cells"]) for each in listed if each["id"] == session],
                          [(session, "ended", 2, 3)])
         for name in (session, session[:-3], "last"):
             text = self.lockstep("sessions", "show", name)
             self.assertIn("\nstate    ended\n", text)
-            for line in ("0-1 │ hello", "1   = 42", "0   ┊ warn", "✓ 2 ranks, gloo, LibTorch 2.11.0, fake"):
+            for line in ("0-1 │ hello", "1   = 42", "0   ┊ warn", "✓ 2 ranks, shared_memory, LibTorch 2.11.0, fake"):
                 self.assertIn(line + "\n", shown)
                 self.assertIn(line + "\n", text)
             self.assertIn("▸ print hello\n", text)

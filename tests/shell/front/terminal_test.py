@@ -46,7 +46,7 @@ class OnATerminal(unittest.TestCase):
     def test_a_first_session(self):
         program = self.start()
         first = self.run_cell("print hello", 2)
-        self.assertTrue(first.startswith("✓ 2 ranks, gloo, LibTorch 2.11.0, fake\n    ranks 0-1 on cpu\n"), first)
+        self.assertTrue(first.startswith("✓ 2 ranks, shared_memory, LibTorch 2.11.0, fake\n    ranks 0-1 on cpu\n"), first)
         self.assertTrue(first.endswith("\n0-1 │ hello"), first)
         self.assertEqual(self.run_cell("value 42", 3), "0-1 = 42")
         self.assertEqual(self.run_cell("rank 1 print_err warn", 4), "1   ┊ warn")
