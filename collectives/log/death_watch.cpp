@@ -29,7 +29,10 @@ DeathWatch::DeathWatch(std::vector<Peer> peers, std::function<void(int)> died) :
 
 DeathWatch::~DeathWatch() {
   if (!end_) return;
-  if (getpid() != process_) return thread_.detach();  // a forked process: the thread and the event are its parent's
+  if (getpid() != process_) {  // of a forked process: the thread and the event are its parent's
+    thread_.detach();
+    return;
+  }
   set_event(end_.get());
   thread_.join();
 }
