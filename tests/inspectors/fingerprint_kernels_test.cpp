@@ -31,7 +31,9 @@ const Loops kLoops[] = {{"bytes", &Table::bytes},       {"float32", &Table::floa
                         {"int64", &Table::int64}};
 
 // Padding and NaN make comparing as values wrong: the bits count.
-bool same_bits(const Chunk& a, const Chunk& b) { return std::memcmp(&a, &b, sizeof(Chunk)) == 0; }
+bool same_bits(const Chunk& a, const Chunk& b) {
+  return std::memcmp(&a, &b, sizeof(Chunk)) == 0;  // NOLINT(bugprone-suspicious-memory-comparison)
+}
 
 Chunk read(const Table& table, Loop Table::* loop, const uint8_t* data, size_t stripes) {
   Chunk chunk;
