@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -21,7 +22,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// Reads the symbol table of a loaded object.
+/// The symbol table of a loaded object.
 struct Symbols {
   uintptr_t base = 0;
   const ElfW(Sym) * symbols = nullptr;
@@ -42,22 +43,29 @@ uint32_t count_of(const uint32_t* hash) {
   return end + 1;
 }
 
-Symbols symbols_of(const dl_phdr_info& info) {
-  Symbols result{.base = info.dlpi_addr};
-  for (int i = 0; i < info.dlpi_phnum; ++i) {
-    if (info.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
-    for (const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
-         entry->d_tag != DT_NULL; ++entry) {
-      if (entry->d_tag == DT_SYMTAB) result.symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);
-      if (entry->d_tag == DT_STRTAB) result.names = reinterpret_cast<const char*>(entry->d_un.d_ptr);
-      if (entry->d_tag == DT_GNU_HASH) result.count = count_of(reinterpret_cast<const uint32_t*>(entry->d_un.d_ptr));
+/// Reads the object that is loaded at `base`, where its header lies.
+Symbols symbols_of(uintptr_t base) {
+  Symbols result{.base = base};
+  const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(base);
+  if (std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return result;  // it was unloaded
+  const auto* segments = reinterpret_cast<const ElfW(Phdr)*>(base + header->e_phoff);
+  // The dynamic loader makes addresses of these in the objects that it loads.
+  const auto address = [base](ElfW(Addr) value) { return value < base ? base + value : value; };
+  for (int i = 0; i < header->e_phnum; ++i) {
+    if (segments[i].p_type != PT_DYNAMIC) continue;
+    for (const auto* entry = reinterpret_cast<const ElfW(Dyn)*>(base + segments[i].p_vaddr); entry->d_tag != DT_NULL;
+         ++entry) {
+      const ElfW(Addr) at = address(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_SYMTAB) result.symbols = reinterpret_cast<const ElfW(Sym)*>(at);
+      if (entry->d_tag == DT_STRTAB) result.names = reinterpret_cast<const char*>(at);
+      if (entry->d_tag == DT_GNU_HASH) result.count = count_of(reinterpret_cast<const uint32_t*>(at));
     }
   }
   if (!result.symbols || !result.names) result.count = 0;
   return result;
 }
 
-/// Returns an address in the code of a cell; 0 if this rank has not loaded it.
+/// Returns where the object of a cell begins; 0 if this rank has not loaded it.
 uintptr_t address_in_cell(int64_t cell) {
   const auto context = dist::current_context();
   if (!context) return 0;
@@ -121,7 +129,7 @@ CellCode code_of_cell(int64_t cell) {
           const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
           if (segment.p_type != PT_LOAD || wanted.address < begin || wanted.address >= begin + segment.p_memsz)
             continue;
-          wanted.found = symbols_of(*info);
+          wanted.found = symbols_of(wanted.address);
           return 1;
         }
         return 0;
