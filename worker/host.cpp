@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "worker/interpose/exits.h"
+#include "worker/loader/object_loader.h"
 #include "worker/process/host.h"
 #include "worker/process/outbox.h"
 
@@ -27,6 +28,18 @@ void send_values_to(Outbox& outbox) { g_outbox = &outbox; }
 void* open_object(const std::string& path) { return ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL); }
 
 void close_object(void* handle, const std::string&) { ::dlclose(handle); }
+
+std::optional<OpenedCell> open_without_dlopen(const std::string& path, std::string_view bytes, std::string_view entry) {
+  // Never destroyed: cells lie in its memory. Objects are loaded on the run thread only.
+  static auto* const loader = new ObjectLoader(path.substr(0, path.rfind('/')));
+  const auto loaded = loader->load(path, bytes, entry);
+  if (!loaded) return std::nullopt;
+  return OpenedCell{.entry = loaded->entry,
+                    .base = loaded->base,
+                    .begin = loaded->base,
+                    .end = loaded->base + loaded->size,
+                    .close = [loaded] { loader->unload(*loaded); }};
+}
 
 void call_step(void (*step)()) { step(); }
 

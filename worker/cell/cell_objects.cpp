@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -62,11 +63,22 @@ void* open_or_explain(const std::string& path, std::string& problem) {
   return nullptr;
 }
 
-void find_range(CellObject& object) {
+/// Returns nothing where `problem` says why.
+std::optional<OpenedCell> open_cell(const std::string& path, std::string_view bytes, const std::string& entry,
+                                    std::string& problem) {
+  if (auto opened = open_without_dlopen(path, bytes, entry)) return opened;
+  void* const handle = open_or_explain(path, problem);
+  if (!handle) return std::nullopt;
+  OpenedCell opened;
+  opened.entry = ::dlsym(handle, entry.c_str());
+  opened.close = [handle, path] { close_object(handle, path); };
   dl_find_object found;
-  if (_dl_find_object(const_cast<lockstep_cell_entry*>(object.entry), &found) != 0) return;
-  object.begin = reinterpret_cast<uintptr_t>(found.dlfo_map_start);
-  object.end = reinterpret_cast<uintptr_t>(found.dlfo_map_end);
+  if (opened.entry && _dl_find_object(const_cast<void*>(opened.entry), &found) == 0) {
+    opened.base = found.dlfo_link_map->l_addr;
+    opened.begin = reinterpret_cast<uintptr_t>(found.dlfo_map_start);
+    opened.end = reinterpret_cast<uintptr_t>(found.dlfo_map_end);
+  }
+  return opened;
 }
 
 }  // namespace
@@ -78,12 +90,12 @@ LoadResult load_cell(int64_t cell, const std::string& directory, const std::stri
   const std::string path = directory + "/" + name;
   if (auto failed = write_object(path, bytes); !failed.empty()) return {nullptr, failed};
   std::string problem;
-  void* handle = open_or_explain(path, problem);
-  if (!handle) {
+  auto opened = open_cell(path, bytes, entry, problem);
+  if (!opened) {
     ::unlink(path.c_str());
     return {nullptr, explain(problem, path)};
   }
-  const auto* found = static_cast<const lockstep_cell_entry*>(::dlsym(handle, entry.c_str()));
+  const auto* found = static_cast<const lockstep_cell_entry*>(opened->entry);
   if (!found) return {nullptr, "the object has no entry '" + entry + "'"};
   if (found->abi != kCellAbi)
     return {nullptr, "the compiler makes cells of ABI " + std::to_string(found->abi) +
@@ -93,8 +105,10 @@ LoadResult load_cell(int64_t cell, const std::string& directory, const std::stri
   object->cell = cell;
   object->path = path;
   object->entry = found;
-  object->handle = handle;
-  find_range(*object);
+  object->close = std::move(opened->close);
+  object->base = opened->base;
+  object->begin = opened->begin;
+  object->end = opened->end;
   object->next = g_objects.load();
   g_objects.store(object);
   g_count.fetch_add(1);
@@ -103,7 +117,7 @@ LoadResult load_cell(int64_t cell, const std::string& directory, const std::stri
 
 void unload_cell(const CellObject& object) {
   object.end = 0;
-  close_object(object.handle, object.path);
+  object.close();
   ::unlink(object.path.c_str());
   g_count.fetch_sub(1);
 }

@@ -4,6 +4,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,7 +17,8 @@ struct CellObject {
   int64_t cell = 0;
   std::string path;
   const lockstep_cell_entry* entry = nullptr;
-  void* handle = nullptr;  // of dlopen
+  std::function<void()> close;
+  uintptr_t base = 0;  // what its addresses are relative to
   uintptr_t begin = 0;  // mapped addresses
   // Where later cells of the same text run it: what its line tables call it, and what people call it now.
   mutable std::atomic<int64_t> number{0}, shown_as{0};

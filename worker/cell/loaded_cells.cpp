@@ -65,8 +65,11 @@ void LoadedCells::drop(int64_t cell) {
   cells_.erase(found);
 }
 
-std::optional<std::string> LoadedCells::near_limit() const {
-  const auto left = limit_ - static_cast<int64_t>(cell_object_count());
+std::optional<std::string> LoadedCells::near_limit() {
+  const auto count = static_cast<int64_t>(cell_object_count());
+  if (limit_ - count > kWarnBelow) return std::nullopt;
+  limit_ = count + cells_left();  // most cells take fewer mappings than they may
+  const int64_t left = limit_ - count;
   if (left > kWarnBelow) return std::nullopt;
   return fmt::format(
       "this rank can load about {} more cells: the system allows a process {} mappings and each cell takes {}. "

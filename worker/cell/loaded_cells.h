@@ -43,7 +43,7 @@ class LoadedCells {
     std::vector<protocol::Step> steps;
     bool has_run = false;
   };
-  std::optional<std::string> near_limit() const;
+  std::optional<std::string> near_limit();
   void look_at_gradients(uintptr_t step, int line);
   std::string hint_at_gradients(const std::string& error) const;
 

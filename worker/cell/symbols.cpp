@@ -85,9 +85,7 @@ struct Symbols::Impl {
   }
 
   void resolve_in_cell(const CellObject& object, uintptr_t address, std::vector<Frame>& frames) {
-    dl_find_object found;
-    if (_dl_find_object(reinterpret_cast<void*>(address), &found) != 0) return;
-    const uintptr_t base = found.dlfo_link_map->l_addr;
+    const uintptr_t base = object.base;
     const auto& lines = table(object);
     const auto symbol = lines.symbol(address - base);
     auto places = lines.lookup(address - base);

@@ -86,9 +86,7 @@ bool is_terminate_pad(uintptr_t pad) {
     std::memcpy(&distance, code + i + 1, sizeof distance);
     const uintptr_t target = pad + i + 5 + distance;
     const auto* object = find_cell_object(target);
-    dl_find_object found;
-    if (!object || _dl_find_object(reinterpret_cast<void*>(target), &found) != 0) return false;
-    return LineTable(object->path).symbol(target - found.dlfo_link_map->l_addr) == "__clang_call_terminate";
+    return object && LineTable(object->path).symbol(target - object->base) == "__clang_call_terminate";
   }
   return false;
 }

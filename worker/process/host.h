@@ -2,8 +2,11 @@
 // (worker/host.cpp), and a rank of a Python job (python/cells/host.cpp). All else about cells is the same code in both
 // (worker/cell/). The process defines configuration() as well, and where exceptions were thrown (throw_trace.h).
 #pragma once
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "protocol/worker_messages.h"
 
@@ -15,6 +18,17 @@ namespace lockstep::worker {
 void* open_object(const std::string& path);
 /// Takes it out of the process again: no object that is opened later finds its symbols.
 void close_object(void* handle, const std::string& path);
+
+/// The object of a cell that has been opened.
+struct OpenedCell {
+  const void* entry = nullptr;  // a symbol of its own; nullptr where it has none of that name
+  uintptr_t base = 0;  // its addresses are relative to this
+  uintptr_t begin = 0, end = 0;  // its memory
+  std::function<void()> close;  // as close_object() does
+};
+/// Opens the object of a cell as open_object() does, without the dynamic loader. `bytes` are those of the file. Nothing
+/// where open_object() has to be called.
+std::optional<OpenedCell> open_without_dlopen(const std::string& path, std::string_view bytes, std::string_view entry);
 
 /// Calls a step of a cell. Exceptions leave it as they come.
 void call_step(void (*step)());
