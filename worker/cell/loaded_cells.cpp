@@ -72,7 +72,7 @@ std::optional<std::string> LoadedCells::near_limit() {
   const int64_t left = limit_ - count;
   if (left > kWarnBelow) return std::nullopt;
   return fmt::format(
-      "this rank can load about {} more cells: the system allows a process {} mappings and each cell takes {}. "
+      "this rank can load about {} more cells: the system allows a process {} mappings and each cell takes up to {}. "
       "Start a new session, or raise the limit (sysctl vm.max_map_count)",
       std::max<int64_t>(left, 0), mapping_limit().value_or(0), kMappingsPerCell);
 }

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -22,15 +23,18 @@ r_debug_extended* list_of_loader() {
 r_debug_extended g_list;
 link_map* g_last = nullptr;
 
-/// Appends ours to the lists. The dynamic loader appends those that it makes later.
-void publish_list() {
+/// Appends ours, which has its first object, to the lists. A debugger may look at any moment. The dynamic loader appends those
+/// that it makes later.
+void publish_list(link_map* object) {
   r_debug_extended* const first = list_of_loader();
   r_debug_extended* last = first;
   while (last->base.r_version >= 2 && last->r_next) last = last->r_next;
   g_list.base = first->base;
   g_list.base.r_version = 2;  // there is an r_next
-  last->r_next = &g_list;
-  first->base.r_version = 2;
+  g_list.base.r_map = object;
+  g_list.base.r_state = r_debug::RT_CONSISTENT;
+  std::atomic_ref(last->r_next).store(&g_list, std::memory_order_release);
+  std::atomic_ref(first->base.r_version).store(2, std::memory_order_release);
 }
 
 }  // namespace
@@ -53,8 +57,10 @@ link_map* add_to_debugger_list(const std::string& path, uintptr_t base, uintptr_
   object->l_name = ::strdup(path.c_str());
   object->l_ld = reinterpret_cast<ElfW(Dyn)*>(dynamic);
   object->l_prev = g_last;
-  if (g_list.base.r_version == 0) publish_list();
-  (g_last ? g_last->l_next : g_list.base.r_map) = object;
+  if (g_list.base.r_version == 0)
+    publish_list(object);
+  else
+    std::atomic_ref(g_last ? g_last->l_next : g_list.base.r_map).store(object, std::memory_order_release);
   return g_last = object;
 }
 

@@ -73,6 +73,8 @@ void SimpleObjectReader::read_segments() {
   require_simple(std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64 &&
                  header.e_ident[EI_DATA] == ELFDATA2LSB && header.e_type == ET_DYN && header.e_machine == EM_X86_64 &&
                  header.e_phentsize == sizeof(Elf64_Phdr));
+  // Others read them in memory.
+  const uint64_t segments_end = header.e_phoff + uint64_t{header.e_phnum} * sizeof(Elf64_Phdr);
   std::vector<Elf64_Phdr> loaded;
   for (const auto& segment :
        table_in<Elf64_Phdr>(bytes_, header.e_phoff, uint64_t{header.e_phnum} * sizeof(Elf64_Phdr))) {
@@ -96,7 +98,9 @@ void SimpleObjectReader::read_segments() {
   require_simple(loaded.size() == 2 && loaded[0].p_flags == (PF_R | PF_X) && loaded[1].p_flags == (PF_R | PF_W));
   const Elf64_Phdr &code = object_.code = loaded[0], &data = object_.data = loaded[1];
   constexpr uint64_t kMost = 1 << 30;  // so that no sum overflows
-  require_simple(code.p_offset == 0 && code.p_vaddr == 0 && code.p_memsz == code.p_filesz && code.p_memsz < kMost);
+  require_simple(code.p_offset == 0 && code.p_vaddr == 0 && code.p_memsz == code.p_filesz && code.p_memsz < kMost &&
+                 segments_end <= code.p_filesz);
+  require_simple(code.p_align <= kMappedPage && data.p_align <= kMappedPage);
   require_simple(data.p_vaddr < kMost && data.p_memsz < kMost && data.p_filesz <= data.p_memsz);
   require_simple(page_floor(data.p_vaddr) >= page_ceiling(code.p_memsz) &&
                  data.p_offset % kMappedPage == data.p_vaddr % kMappedPage);

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
@@ -100,9 +102,16 @@ std::string StandIn::file() {
 }
 
 std::unique_ptr<StandIn> StandIn::load(const std::string& path) {
+  // Where a process may not have all addresses, they are for what it computes.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return nullptr;
   if (protocol::replace_file(path, file(), 0600) != 0) return nullptr;
   void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (!handle) return nullptr;
+  if (!handle) {
+    ::dlerror();
+    ::unlink(path.c_str());
+    return nullptr;
+  }
   return std::unique_ptr<StandIn>(new StandIn(static_cast<const link_map*>(handle)->l_addr));
 }
 
@@ -110,6 +119,7 @@ StandIn::StandIn(uintptr_t base)
     : base_(base),
       tables_(reinterpret_cast<Tables*>(base + kTablesAddress)),
       next_space_(base + page_ceiling(kTablesAddress + sizeof(Tables))) {
+  ::madvise(tables_, sizeof(Tables), MADV_NOHUGEPAGE);  // little of them is used
   tables_->no_descriptions =
       static_cast<int32_t>(offsetof(Tables, end_of_descriptions) - offsetof(Tables, no_descriptions));
   std::atomic_ref(tables_->unwind_form).store(kUnwindForm, std::memory_order_release);

@@ -1,6 +1,6 @@
 // A shared object that the dynamic loader loads once, and that stands for all the objects that it does not load: they lie
 // in its memory, their names are in its symbol table and their functions in its table for exceptions. So later objects,
-// dlsym(), dladdr() and unwinders find them, whichever version they are, and none of them walks a list that grows.
+// dlsym(), dladdr() and unwinders find them as those of one object.
 //
 // The tables grow while other threads read them: an entry is complete before it is linked or counted. For this the
 // symbol table has a hash table of the old kind (DT_HASH), whose chains can be extended at their front.

@@ -37,15 +37,18 @@ _Unwind_Reason_Code visit_frame(_Unwind_Context* context, void* argument) {
   return walk.stack->size < Stack::kMax ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
-bool in_loaded_code(uintptr_t address) {
-  dl_find_object found;
-  return address != 0 && _dl_find_object(reinterpret_cast<void*>(address), &found) == 0;
-}
-
 /// Reads memory that may not be there.
 bool peek(uintptr_t address, uintptr_t* words, size_t count) {
   iovec local{words, count * sizeof(uintptr_t)}, remote{reinterpret_cast<void*>(address), count * sizeof(uintptr_t)};
   return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(count * sizeof(uintptr_t));
+}
+
+/// An object may have memory that can't be read (worker/loader/stand_in.h).
+bool in_loaded_code(uintptr_t address) {
+  dl_find_object found;
+  uintptr_t word = 0;
+  return address != 0 && _dl_find_object(reinterpret_cast<void*>(address), &found) == 0 &&
+         peek(address - address % sizeof word, &word, 1);
 }
 
 constexpr int kProbeSignal = SIGURG;  // ignored by default, so nobody is hurt where it comes late
