@@ -6,10 +6,10 @@
 // ranks: 2
 // options: --hang-timeout 1
 // exit: 4
-// expect: hang:hang kind=sleeping ranks=1 reference=0 op=broadcast
+// expect: hang:hang kind=sleeping ranks=1 reference=0 op=all_reduce
 
 // %% download
 #include <thread>
 auto weights = torch::ones({4});
 for (int tries = 1; rank == 1; ++tries) std::this_thread::sleep_for(std::chrono::seconds(60 * tries));
-dist::broadcast(weights, 0);
+dist::all_reduce(weights);

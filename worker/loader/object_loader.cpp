@@ -42,15 +42,16 @@ void relocate(const SimpleObject& object, uintptr_t base, const std::vector<uint
   }
 }
 
-/// Whether the dynamic loader would take another version of the function at `address`: for a name without a version it takes
-/// the oldest, and dlsym() the newest.
-bool has_older_version(const char* name, uintptr_t address) {
+/// Returns what the dynamic loader finds for a name without a version; nullptr where there is nothing. Of the versions of a
+/// function it takes the oldest, and dlsym() the newest.
+void* find(const char* name) {
+  void* const newest = ::dlsym(RTLD_DEFAULT, name);
   void* const oldest = ::dlvsym(RTLD_DEFAULT, name, "GLIBC_2.2.5");
-  void* const newest = reinterpret_cast<void*>(address);
-  if (!oldest || oldest == newest) return false;
-  dl_find_object of_oldest, of_newest;  // another object's may be a function that stands in front of the C library's
-  return _dl_find_object(oldest, &of_oldest) == 0 && _dl_find_object(newest, &of_newest) == 0 &&
-         of_oldest.dlfo_link_map == of_newest.dlfo_link_map;
+  if (!newest || !oldest || oldest == newest) return newest;
+  dl_find_object of_oldest, of_newest;  // the newest may be a function that stands in front of the C library's
+  const bool in_one_library = _dl_find_object(oldest, &of_oldest) == 0 && _dl_find_object(newest, &of_newest) == 0 &&
+                              of_oldest.dlfo_link_map == of_newest.dlfo_link_map;
+  return in_one_library ? oldest : newest;
 }
 
 }  // namespace
@@ -60,9 +61,7 @@ std::optional<ObjectLoader::Symbols> ObjectLoader::bind(const SimpleObject& obje
   symbols.addresses.push_back(0);
   for (size_t i = 1; i < object.symbols.size(); ++i) {
     const Elf64_Sym& symbol = object.symbols[i];
-    const char* const name = object.names.data() + symbol.st_name;
-    auto address = reinterpret_cast<uintptr_t>(::dlsym(RTLD_DEFAULT, name));
-    if (address != 0 && has_older_version(name, address)) return std::nullopt;
+    auto address = reinterpret_cast<uintptr_t>(find(object.names.data() + symbol.st_name));
     if (address == 0 && symbol.st_shndx != SHN_UNDEF) {
       address = base + symbol.st_value;
       symbols.defined.push_back(i);
