@@ -22,6 +22,7 @@
 
 #include "collectives/log/process_identity.h"
 #include "collectives/rank_context.h"
+#include "inspectors/trace/cell_code.h"
 #include "protocol/json_fields.h"
 
 extern char** environ;
@@ -124,10 +125,22 @@ uint64_t hash_of(std::span<const uint8_t> bytes) {
   return hash;
 }
 
+constexpr size_t kSmall = size_t{4} << 20;
+
+/// Returns a hash of an object's code, which is all of it in memory.
+uint64_t hash_of_code(uintptr_t base, std::span<const ElfW(Phdr)> segments) {
+  uint64_t hash = 0;
+  for (const auto& segment : segments) {
+    if (segment.p_type != PT_LOAD || !(segment.p_flags & PF_X) || (segment.p_flags & PF_W)) continue;
+    if (segment.p_memsz > kSmall) continue;
+    hash ^= hash_of({reinterpret_cast<const uint8_t*>(base + segment.p_vaddr), segment.p_memsz});
+  }
+  return hash;
+}
+
 struct LoadedObject {
   std::string path;  // empty: the program
   std::string build_id;
-  uintptr_t base = 0;
   uint64_t code_hash = 0;  // of small objects
 };
 
@@ -153,15 +166,9 @@ std::vector<LoadedObject> loaded_objects() {
   std::vector<LoadedObject> result;
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* list) {
-        constexpr size_t kSmall = size_t{4} << 20;
-        LoadedObject object{.path = info->dlpi_name, .build_id = build_id_of(*info), .base = info->dlpi_addr};
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto& segment = info->dlpi_phdr[i];
-          if (segment.p_type != PT_LOAD || !(segment.p_flags & PF_X) || (segment.p_flags & PF_W)) continue;
-          if (segment.p_memsz > kSmall) continue;
-          object.code_hash ^=
-              hash_of({reinterpret_cast<const uint8_t*>(info->dlpi_addr + segment.p_vaddr), segment.p_memsz});
-        }
+        LoadedObject object{.path = info->dlpi_name,
+                            .build_id = build_id_of(*info),
+                            .code_hash = hash_of_code(info->dlpi_addr, {info->dlpi_phdr, info->dlpi_phnum})};
         static_cast<std::vector<LoadedObject>*>(list)->push_back(std::move(object));
         return 0;
       },
@@ -181,19 +188,21 @@ void add_code(RankIdentity& identity) {
   constexpr std::array kLibraries = {string_view("libtorch"),  string_view("libc10"),    string_view("libgomp"),
                                      string_view("libnccl"),   string_view("libcudart"), string_view("libcudnn"),
                                      string_view("libcublas"), string_view("libmkl"),    string_view("libopenblas")};
-  const auto context = dist::current_context();
-  std::map<uintptr_t, int64_t> cells;  // by the begin of their code
-  if (context) {
+  if (const auto context = dist::current_context()) {
     const dist::LogMapping& log = context->log()->mapping();
-    for (uint32_t i = 0; i < log.header().code_range_count.load(std::memory_order_acquire); ++i)
-      cells[log.code_range(i).begin] = log.code_range(i).cell;
+    for (uint32_t i = 0; i < log.header().code_range_count.load(std::memory_order_acquire); ++i) {
+      const uintptr_t base = log.code_range(i).begin;
+      const ElfW(Ehdr)* const header = header_of_cell(base);
+      if (!header) continue;  // it was unloaded
+      const std::span segments(reinterpret_cast<const ElfW(Phdr)*>(base + header->e_phoff), header->e_phnum);
+      identity.code[fmt::format("cell {}", log.code_range(i).cell)] =
+          fmt::format("{:016x}", hash_of_code(base, segments));
+    }
   }
   for (const LoadedObject& object : loaded_objects()) {
     const std::string name = object.path.substr(object.path.rfind('/') + 1);
     if (object.path.empty())
       identity.code["program"] = mark_of(object, "/proc/self/exe");
-    else if (const auto cell = cells.find(object.base); cell != cells.end())
-      identity.code[fmt::format("cell {}", cell->second)] = fmt::format("{:016x}", object.code_hash);
     else if (name.starts_with("liblockstep"))
       identity.code["liblockstep"] = mark_of(object, object.path);
     else if (has_prefix(kLibraries, name))

@@ -46,8 +46,8 @@ uint32_t count_of(const uint32_t* hash) {
 /// Reads the object that is loaded at `base`, where its header lies.
 Symbols symbols_of(uintptr_t base) {
   Symbols result{.base = base};
-  const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(base);
-  if (std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return result;  // it was unloaded
+  const ElfW(Ehdr)* const header = header_of_cell(base);
+  if (!header) return result;
   const auto* segments = reinterpret_cast<const ElfW(Phdr)*>(base + header->e_phoff);
   // The dynamic loader makes addresses of these in the objects that it loads.
   const auto address = [base](ElfW(Addr) value) { return value < base ? base + value : value; };
@@ -115,37 +115,37 @@ std::optional<int64_t> cell_of(std::string_view symbol) {
 
 LOCKSTEP_DECLARED_JSON(CellCode, uses, functions)
 
+const ElfW(Ehdr) * header_of_cell(uintptr_t begin) {
+  const bool is_loaded = dl_iterate_phdr(
+                             [](dl_phdr_info* info, size_t, void* address) {
+                               for (int i = 0; i < info->dlpi_phnum; ++i) {
+                                 const auto& segment = info->dlpi_phdr[i];
+                                 const uintptr_t first = info->dlpi_addr + segment.p_vaddr,
+                                                 wanted = *static_cast<uintptr_t*>(address);
+                                 if (segment.p_type == PT_LOAD && wanted >= first && wanted < first + segment.p_memsz)
+                                   return 1;
+                               }
+                               return 0;
+                             },
+                             &begin) != 0;
+  const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(begin);
+  return is_loaded && std::memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 ? header : nullptr;
+}
+
 CellCode code_of_cell(int64_t cell) {
-  struct Search {
-    uintptr_t address;
-    Symbols found;
-  } search{.address = address_in_cell(cell), .found = {}};
-  if (search.address == 0) return {};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* argument) {
-        auto& wanted = *static_cast<Search*>(argument);
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto& segment = info->dlpi_phdr[i];
-          const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
-          if (segment.p_type != PT_LOAD || wanted.address < begin || wanted.address >= begin + segment.p_memsz)
-            continue;
-          wanted.found = symbols_of(wanted.address);
-          return 1;
-        }
-        return 0;
-      },
-      &search);
+  const uintptr_t begin = address_in_cell(cell);
+  const Symbols found = begin == 0 ? Symbols() : symbols_of(begin);
   CellCode code;
-  for (uint32_t i = 0; i < search.found.count; ++i) {
-    const auto& symbol = search.found.symbols[i];
-    const char* name = search.found.names + symbol.st_name;
+  for (uint32_t i = 0; i < found.count; ++i) {
+    const auto& symbol = found.symbols[i];
+    const char* name = found.names + symbol.st_name;
     if (symbol.st_shndx == SHN_UNDEF) {
       if (const auto from = cell_of(name)) code.uses[name_of(name)] = fmt::format("cell {}", *from);
       continue;
     }
     if (const auto from = cell_of(name)) code.defines[name_of(name)] = fmt::format("cell {}", *from);
     if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_size > 0 && std::string_view(name).starts_with("_Z")) {
-      const std::string bytes(reinterpret_cast<const char*>(search.found.base + symbol.st_value), symbol.st_size);
+      const std::string bytes(reinterpret_cast<const char*>(found.base + symbol.st_value), symbol.st_size);
       code.functions[name_of(name)] = fmt::format("{} {:x}", symbol.st_size, hash_of(bytes)[0]);
     }
   }

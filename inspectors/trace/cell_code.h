@@ -1,6 +1,8 @@
 // What the code of a cell consists of: its functions, and what it uses from other cells. It shows in what the code of
 // two ranks differs.
 #pragma once
+#include <link.h>
+
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -22,6 +24,10 @@ void from_json(const nlohmann::json& json, CellCode& code);
 /// `name`; with `itself`, for older definitions that `name` was made with. Empty if there are none, or if no cell has
 /// defined the name. Local.
 std::string older_definitions(const std::string& name, bool itself);
+
+/// Returns the header of the object whose memory begins at `begin`, where a cell was loaded; nullptr: it was unloaded. Its
+/// memory may be part of another object's, which is the one that the dynamic loader knows. Local.
+const ElfW(Ehdr) * header_of_cell(uintptr_t begin);
 
 /// `cell` is its number in the collective log. Empty if this process has not loaded the cell. Names are those that
 /// __cxa_demangle gives, which in a session leaves out the numbers of cells. Local.
