@@ -75,7 +75,7 @@ class Cells(unittest.TestCase):
             ([0, 1], "['2', '2', '127.0.0.1']"), ([0], "0")])
         (session,) = run.of("session")
         self.assertEqual((session["ranks"], session["backend"], session["devices"]),
-                         ([0, 1], "shared_memory", {"0": "cpu", "1": "cpu"}))
+                         ([0, 1], "gloo", {"0": "cpu", "1": "cpu"}))
         texts = [each["text"] for each in run.of("message")]
         self.assertTrue(any(each.startswith("barrier over ranks 0-1; waited:") for each in texts), texts)
         self.assertRegex(run.output(), r"A +type\n")
