@@ -136,8 +136,9 @@ std::string wish_for_gpus(const SessionOptions& options) {
 constexpr int kMostSharing = dist::log_layout::kMostSharingRanks;
 
 std::string backend_on_cpu(const SessionOptions& options, int world_size) {
-  const bool shares = options.backend == kSharedMemory ||
-                      (options.backend == "auto" && options.is_here() && !options.has_python_ranks() && world_size > 1 && world_size <= kMostSharing);
+  const bool shares =
+      options.backend == kSharedMemory || (options.backend == "auto" && options.is_here() &&
+                                           !options.has_python_ranks() && world_size > 1 && world_size <= kMostSharing);
   return shares ? kSharedMemory : "gloo";
 }
 
