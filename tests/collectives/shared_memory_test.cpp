@@ -308,6 +308,41 @@ TEST(SharedMemoryCalls, ACallbackMayWaitForAnotherCollective) {
       kShared);
 }
 
+// PowerSGD in Python does so.
+TEST(SharedMemoryCalls, ACallbackMayWaitForTheFutureOfAnotherCollective) {
+  spawn_ranks(
+      2,
+      [](int rank, int) {
+        const auto group = dist::default_group();
+        for (int i = 0; i < 50; ++i) {
+          at::Tensor first = filled(rank);
+          // Two levels: a callback of what a callback waits for does the same.
+          const auto sum_again = [group](int value) {
+            std::vector<at::Tensor> tensors{filled(value)};
+            return group->allreduce(tensors)->getFuture();
+          };
+          const auto chained = dist::all_reduce(first, Op::SUM, {}, true)
+                                   .get_future()
+                                   ->then(
+                                       [&](c10::ivalue::Future&) -> c10::IValue {
+                                         const auto second = sum_again(2)->then(
+                                             [&](c10::ivalue::Future&) -> c10::IValue {
+                                               const auto third = sum_again(3);
+                                               third->wait();
+                                               return third->value();
+                                             },
+                                             c10::ListType::ofTensors());
+                                         second->wait();
+                                         return second->value();
+                                       },
+                                       c10::ListType::ofTensors());
+          chained->wait();
+          EXPECT_TRUE(chained->value().toTensorVector().at(0).equal(filled(6)));
+        }
+      },
+      kShared);
+}
+
 // A recorder, for one, keeps the result before the program can change it.
 TEST(SharedMemoryCalls, AWaitReturnsOnceWhatTheFutureHasCalledIsDone) {
   spawn_ranks(

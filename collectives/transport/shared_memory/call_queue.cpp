@@ -10,6 +10,10 @@
 
 namespace lockstep::dist {
 
+namespace {
+thread_local const CallQueue* in_callback_of = nullptr;  // this thread calls what waits for a future of this queue
+}
+
 QueuedWork::QueuedWork(c10d::OpType type, std::shared_ptr<CallQueue> queue, std::vector<at::Tensor> results,
                        std::function<void()> run)
     : c10d::Work(-1, type),
@@ -52,6 +56,7 @@ std::exception_ptr QueuedWork::run(std::exception_ptr failed) {
 
 // Those who wait for the work find what the future has called to be done, as on Gloo.
 void QueuedWork::complete(std::exception_ptr error) {
+  const CallQueue* const outer = std::exchange(in_callback_of, queue_.get());
   try {
     if (error)
       future_->setError(error);
@@ -60,6 +65,7 @@ void QueuedWork::complete(std::exception_ptr error) {
   } catch (...) {  // a callback's, which those who wait get
     if (!error) error = std::current_exception();
   }
+  in_callback_of = outer;
   finish(std::move(error));
 }
 
@@ -73,11 +79,13 @@ void CallQueue::add(WorkPtr work, bool waits_at_once) {
 
 void CallQueue::start() {
   const std::lock_guard lock(mutex_);
-  if (queue_.empty() || started_ || closed_) return;
-  started_ = true;
-  if (!thread_.joinable()) {
+  if (queue_.empty() || closed_) return;
+  // A callback may wait for this call's future next. The thread that it is on then runs no other call.
+  const bool in_callback = in_callback_of == this;
+  if (std::exchange(started_, true) && !in_callback) return;
+  if (threads_.empty() || (in_callback && idle_ == 0)) {
     const BlockedSignals signals;  // they are for the threads of the program
-    thread_ = std::thread([self = shared_from_this()] { self->serve(); });
+    threads_.emplace_back([self = shared_from_this()] { self->serve(); });
   }
   to_run_.notify_one();
 }
@@ -86,7 +94,9 @@ void CallQueue::serve() {
   pthread_setname_np(pthread_self(), "lockstep-shared");
   std::unique_lock lock(mutex_);
   for (;;) {
+    ++idle_;
     to_run_.wait(lock, [&] { return closed_ || (started_ && !running_); });
+    --idle_;
     if (closed_) return;
     if (queue_.empty())
       started_ = false;
@@ -117,7 +127,7 @@ void CallQueue::run_first(std::unique_lock<std::mutex>& lock) {
   if (!failed_) failed_ = error;
   running_ = false;
   if (queue_.empty())
-    started_ = false;  // its thread may sleep, having found this one at work
+    started_ = false;  // its threads may sleep, having found this one at work
   else if (started_)
     to_run_.notify_one();
   ended_.notify_all();
@@ -129,11 +139,11 @@ void CallQueue::run_first(std::unique_lock<std::mutex>& lock) {
 }
 
 void CallQueue::close(const std::function<void()>& interrupt) {
-  if (getpid() != process_) {  // it has no thread there, and the mutex may be held for ever
-    if (thread_.joinable()) thread_.detach();
+  if (getpid() != process_) {  // it has no threads there, and the mutex may be held for ever
+    for (std::thread& thread : threads_) thread.detach();
     return;
   }
-  std::thread thread;
+  std::vector<std::thread> threads;
   {
     std::unique_lock lock(mutex_);
     if (running_ || !queue_.empty()) interrupt();
@@ -141,14 +151,15 @@ void CallQueue::close(const std::function<void()>& interrupt) {
     if (!failed_) failed_ = std::make_exception_ptr(SharedMemoryError("the group was closed"));
     while (!queue_.empty()) run_first(lock);
     closed_ = true;
-    thread = std::move(thread_);
-    to_run_.notify_one();
+    threads = std::move(threads_);
+    to_run_.notify_all();
   }
-  if (!thread.joinable()) return;
-  if (thread.get_id() == std::this_thread::get_id())
-    thread.detach();  // a callback has let go of the group; the thread ends when that returns
-  else
-    thread.join();
+  for (std::thread& thread : threads) {
+    if (thread.get_id() == std::this_thread::get_id())
+      thread.detach();  // a callback has let go of the group; the thread ends when that returns
+    else
+      thread.join();
+  }
 }
 
 }  // namespace lockstep::dist

@@ -1,6 +1,6 @@
 // The collectives of one group that this rank has called, and not done yet. They run one after the other, in the order
 // of the calls: on a thread of the queue, or on the thread that waits for one of them, which spares two changes of
-// threads.
+// threads. What a future calls may call collectives, and wait for their futures: then another thread runs them.
 #pragma once
 #include <unistd.h>
 
@@ -47,12 +47,12 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
 
   /// `waits_at_once`: the caller waits for it next, so that it runs there.
   void add(WorkPtr work, bool waits_at_once);
-  /// Has the thread of the queue run what is in it.
+  /// Has a thread of the queue run what is in it.
   void start();
   /// Runs what is in the queue on the calling thread, up to `work`, or waits while another thread runs it.
   void run_until(QueuedWork& work);
   /// Calls that are not done fail from now on; `interrupt` is called where there are any, and must end the one that
-  /// runs. Ends the thread. Must be called once. Does nothing in a process that was forked from the queue's.
+  /// runs. Ends the threads. Must be called once. Does nothing in a process that was forked from the queue's.
   void close(const std::function<void()>& interrupt);
 
  private:
@@ -62,13 +62,15 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
 
   const pid_t process_ = getpid();
   std::mutex mutex_;  // of all below
-  std::condition_variable to_run_, ended_;  // for the thread of the queue; for threads that wait for a call
+  std::condition_variable to_run_, ended_;  // for threads of the queue; for threads that wait for a call
   std::deque<WorkPtr> queue_;
   bool running_ = false;  // a thread runs one
-  bool started_ = false;  // the thread of the queue is to run what is there
+  bool started_ = false;  // a thread of the queue is to run what is there
   bool closed_ = false;
+  int idle_ = 0;  // threads of the queue that wait for something to run
   std::exception_ptr failed_;  // the first failure is that of all later calls: the ranks are no longer in step
-  std::thread thread_;  // from the first call on that nobody waits for at once; keeps the queue
+  // From the first call on that nobody waits for at once one, and more where a future's callback waits. They keep the queue.
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace lockstep::dist
