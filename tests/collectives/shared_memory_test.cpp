@@ -343,6 +343,28 @@ TEST(SharedMemoryCalls, ACallbackMayWaitForTheFutureOfAnotherCollective) {
       kShared);
 }
 
+TEST(SharedMemoryCalls, ACallbackMayWaitForTheFutureOfALaterCollective) {
+  spawn_ranks(
+      2,
+      [](int rank, int) {
+        for (int i = 0; i < 50; ++i) {
+          at::Tensor first = filled(rank), second = filled(rank + 1);
+          const auto one = dist::all_reduce(first, Op::SUM, {}, true),
+                     two = dist::all_reduce(second, Op::SUM, {}, true);
+          const auto later = two.get_future();
+          const auto chained = one.get_future()->then(
+              [&](c10::ivalue::Future&) -> c10::IValue {
+                later->wait();
+                return second.clone();
+              },
+              c10::TensorType::get());
+          chained->wait();
+          EXPECT_TRUE(chained->value().toTensor().equal(filled(3)));
+        }
+      },
+      kShared);
+}
+
 // A recorder, for one, keeps the result before the program can change it.
 TEST(SharedMemoryCalls, AWaitReturnsOnceWhatTheFutureHasCalledIsDone) {
   spawn_ranks(

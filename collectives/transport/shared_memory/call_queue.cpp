@@ -3,16 +3,13 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <system_error>
 #include <utility>
 
 #include "collectives/transport/shared_memory/shared_region.h"
 #include "protocol/blocked_signals.h"
 
 namespace lockstep::dist {
-
-namespace {
-thread_local const CallQueue* in_callback_of = nullptr;  // this thread calls what waits for a future of this queue
-}
 
 QueuedWork::QueuedWork(c10d::OpType type, std::shared_ptr<CallQueue> queue, std::vector<at::Tensor> results,
                        std::function<void()> run)
@@ -56,7 +53,6 @@ std::exception_ptr QueuedWork::run(std::exception_ptr failed) {
 
 // Those who wait for the work find what the future has called to be done, as on Gloo.
 void QueuedWork::complete(std::exception_ptr error) {
-  const CallQueue* const outer = std::exchange(in_callback_of, queue_.get());
   try {
     if (error)
       future_->setError(error);
@@ -65,7 +61,6 @@ void QueuedWork::complete(std::exception_ptr error) {
   } catch (...) {  // a callback's, which those who wait get
     if (!error) error = std::current_exception();
   }
-  in_callback_of = outer;
   finish(std::move(error));
 }
 
@@ -79,13 +74,20 @@ void CallQueue::add(WorkPtr work, bool waits_at_once) {
 
 void CallQueue::start() {
   const std::lock_guard lock(mutex_);
-  if (queue_.empty() || closed_) return;
-  // A callback may wait for this call's future next. The thread that it is on then runs no other call.
-  const bool in_callback = in_callback_of == this;
-  if (std::exchange(started_, true) && !in_callback) return;
-  if (threads_.empty() || (in_callback && idle_ == 0)) {
+  if (queue_.empty() || started_ || closed_) return;
+  started_ = true;
+  wake_thread();
+}
+
+void CallQueue::wake_thread() {
+  if (running_) return;  // whoever runs a call does this afterwards
+  if (idle_ == 0) {
     const BlockedSignals signals;  // they are for the threads of the program
-    threads_.emplace_back([self = shared_from_this()] { self->serve(); });
+    try {
+      threads_.emplace_back([self = shared_from_this()] { self->serve(); });
+    } catch (const std::system_error&) {  // the system has no more threads: those that are there come back
+      if (threads_.empty()) throw;
+    }
   }
   to_run_.notify_one();
 }
@@ -129,7 +131,7 @@ void CallQueue::run_first(std::unique_lock<std::mutex>& lock) {
   if (queue_.empty())
     started_ = false;  // its threads may sleep, having found this one at work
   else if (started_)
-    to_run_.notify_one();
+    wake_thread();  // this one goes on to callbacks, which may wait for a call that is in the queue
   ended_.notify_all();
   lock.unlock();
   work->complete(error);

@@ -1,6 +1,6 @@
 // The collectives of one group that this rank has called, and not done yet. They run one after the other, in the order
 // of the calls: on a thread of the queue, or on the thread that waits for one of them, which spares two changes of
-// threads. What a future calls may call collectives, and wait for their futures: then another thread runs them.
+// threads. What a future calls may wait for other futures, so another thread runs the calls meanwhile.
 #pragma once
 #include <unistd.h>
 
@@ -57,6 +57,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
 
  private:
   void serve();
+  /// Sees to it that a thread of the queue runs the first call. With the lock.
+  void wake_thread();
   /// `lock` is released while the first of the queue runs.
   void run_first(std::unique_lock<std::mutex>& lock);
 
@@ -69,7 +71,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
   bool closed_ = false;
   int idle_ = 0;  // threads of the queue that wait for something to run
   std::exception_ptr failed_;  // the first failure is that of all later calls: the ranks are no longer in step
-  // From the first call on that nobody waits for at once one, and more where a future's callback waits. They keep the queue.
+  // From the first call on that nobody waits for at once: one, and one more for each whose callback waits. They keep the
+  // queue.
   std::vector<std::thread> threads_;
 };
 
