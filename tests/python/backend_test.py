@@ -46,7 +46,7 @@ class Backend(unittest.TestCase):
     def test_operations_are_the_same(self):
         self.equal("operations", "lockstep", ranks=3)
 
-    def test_ranks_of_one_machine_share_memory(self):
+    def test_ranks_of_one_machine_share_memory_where_that_is_asked_for(self):
         for wish, shared in (("", "False"), ("auto", "False"), ("shared_memory", "True"), ("gloo", "False")):
             self.assertEqual(self.run_case("lockstep", "shares_memory", 3, LOCKSTEP_BACKEND=wish), [[shared]] * 3, wish)
 

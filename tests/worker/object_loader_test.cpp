@@ -26,8 +26,8 @@ namespace {
 class LoaderTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    char name[] = "/tmp/lockstep-loader-XXXXXX";
-    folder_ = ::mkdtemp(name);
+    std::string name = std::filesystem::temp_directory_path() / "loader-XXXXXX";
+    folder_ = ::mkdtemp(name.data());
     loader_ = new ObjectLoader(folder_);
   }
   static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
