@@ -62,29 +62,58 @@ class Lockstep:
 
     def workshop(self, sessions, ranks):
         """Many sessions on this machine that start at once: seconds until all have had the value of a first cell, and the
-        memory of all their processes then, pages that several of them share counted once."""
+        memory of all their processes then and once their compilers have practised, pages that several of them share
+        counted once."""
         record = {"subject": "lockstep", "ranks": ranks}
         with contextlib.ExitStack() as all_of_them:
             begin, running = time.perf_counter(), []
             for _ in range(sessions):
-                process = started([self.program, "-n", ranks], self.environment(), stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                running.append(all_of_them.enter_context(process))
+                process = all_of_them.enter_context(
+                    started([self.program, "-n", ranks], self.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True))
+                running.append(process)
                 process.stdin.write("torch::ones(3).sum().item<int>() + 39\n")
                 process.stdin.flush()
             for process in running:
                 if not any("= 42" in line for line in process.stdout):
                     raise RuntimeError("a session ended early")
             seconds = time.perf_counter() - begin
-            memory = 0
-            for proc, _ in self.processes():
-                with contextlib.suppress(OSError):  # a copy of a compiler that has ended
-                    memory += memory_of(proc)["Pss"]
+            memory = self.memory_of_all()
+            self.wait_until_idle()
+            memory_later = self.memory_of_all()
             for process in running:
                 process.stdin.close()
                 process.wait(60)
         return [dict(record, what=f"{sessions} sessions.ready", unit="s", values=[seconds]),
-                dict(record, what=f"{sessions} sessions.memory", unit="MB", values=[memory])]
+                dict(record, what=f"{sessions} sessions.memory", unit="MB", values=[memory]),
+                dict(record, what=f"{sessions} sessions.memory_practised", unit="MB", values=[memory_later])]
+
+    def memory_of_all(self):
+        """MB of all processes of this measurement."""
+        memory = 0
+        for proc, _ in self.processes():
+            with contextlib.suppress(OSError):  # a copy of a compiler that has ended
+                memory += memory_of(proc)["Pss"]
+        return memory
+
+    def wait_until_idle(self, quiet_s=5, limit_s=300):
+        """Waits until the processes of this measurement have taken next to no processor time for a while."""
+        begin = since = time.monotonic()
+        used = self.processor_time()
+        while time.monotonic() - since < quiet_s and time.monotonic() - begin < limit_s:
+            time.sleep(1)
+            now = self.processor_time()
+            if now - used > 0.2:
+                since = time.monotonic()
+            used = now
+
+    def processor_time(self):
+        """Seconds, of the processes that run and of their children that have ended."""
+        ticks = 0
+        for proc, _ in self.processes():
+            with contextlib.suppress(OSError):
+                ticks += sum(map(int, Path(f"/proc/{proc}/stat").read_text().rpartition(")")[2].split()[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def processes(self):
         """(process, program) of those of this measurement that run."""

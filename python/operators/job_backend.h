@@ -1,5 +1,5 @@
-// The backend `lockstep` of torch.distributed: the watched backend of sessions, over Gloo for CPU tensors and, where
-// Python gives it, over NCCL for CUDA tensors. docs/python.md says what it is for.
+// The backend `lockstep` of torch.distributed: the watched backend of sessions, over shared memory or Gloo for CPU
+// tensors and, where Python gives it, over NCCL for CUDA tensors. docs/python.md says what it is for.
 #pragma once
 #include <nlohmann/json.hpp>
 

@@ -136,10 +136,10 @@ std::string wish_for_gpus(const SessionOptions& options) {
 constexpr int kMostSharing = dist::log_layout::kMostSharingRanks;
 
 std::string backend_on_cpu(const SessionOptions& options, int world_size) {
-  const bool shares =
-      options.backend == kSharedMemory || (options.backend == "auto" && options.is_here() &&
-                                           !options.has_python_ranks() && world_size > 1 && world_size <= kMostSharing);
-  return shares ? kSharedMemory : "gloo";
+  if (options.backend != "auto") return options.backend == kSharedMemory ? kSharedMemory : "gloo";
+  const char* const wish = std::getenv("LOCKSTEP_BACKEND");  // of the backend `lockstep`, as in every Python job
+  const bool leaves_it = options.has_python_ranks() && wish && std::string_view(wish) == "gloo";
+  return options.is_here() && world_size > 1 && world_size <= kMostSharing && !leaves_it ? kSharedMemory : "gloo";
 }
 
 /// Returns, per rank, an index into the visible GPUs.

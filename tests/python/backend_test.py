@@ -35,7 +35,7 @@ class Backend(unittest.TestCase):
         expected = {size: self.run_case("gloo", case, size) for size in {2, ranks}}
         self.assertTrue(all(expected[ranks]))
         self.assertEqual(self.run_case(backend, case, ranks, LOCKSTEP_BACKEND="gloo"), expected[ranks])
-        self.assertEqual(self.run_case(backend, case, 2, LOCKSTEP_BACKEND="shared_memory"), expected[2])
+        self.assertEqual(self.run_case(backend, case, 2), expected[2])
 
     def test_data_parallel_training_is_the_same(self):
         self.equal("data_parallel", BOTH)
@@ -46,8 +46,8 @@ class Backend(unittest.TestCase):
     def test_operations_are_the_same(self):
         self.equal("operations", "lockstep", ranks=3)
 
-    def test_ranks_of_one_machine_share_memory_where_that_is_asked_for(self):
-        for wish, shared in (("", "False"), ("auto", "False"), ("shared_memory", "True"), ("gloo", "False")):
+    def test_ranks_of_one_machine_share_memory(self):
+        for wish, shared in (("", "True"), ("auto", "True"), ("shared_memory", "True"), ("gloo", "False")):
             self.assertEqual(self.run_case("lockstep", "shares_memory", 3, LOCKSTEP_BACKEND=wish), [[shared]] * 3, wish)
 
     def test_an_unknown_transport_is_an_error_of_all_ranks(self):

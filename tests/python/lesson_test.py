@@ -73,9 +73,8 @@ class Lesson(unittest.TestCase):
         self.assertEqual([each["verdict"] for each in run.of("what Lockstep says about it", "finding")], ["ok", "ok"])
 
     def test_the_others_run_to_their_end(self):
-        for name, backend in (("02-one-device-to-many", "auto"), ("03-accumulation", "auto"), ("04-inside-ddp", "auto"),
-                              ("04-inside-ddp", "shared_memory")):
-            run = Run(FOLDER / f"{name}.py", "--backend", backend)
+        for name in ("02-one-device-to-many", "03-accumulation", "04-inside-ddp"):
+            run = Run(FOLDER / f"{name}.py")
             self.assertEqual(run.code, 0, run.shown)
             self.assertTrue(all(each["expected"] for each in run.events if each["event"] == "cell"), run.shown)
 

@@ -100,9 +100,9 @@ class Equal(Recorded):
         for rank in (0, 1, 2):
             self.check_equal("by_hand", rank)
 
-    def test_every_kind_of_collective_in_shared_memory(self):
-        self.record("shared", runs="by_hand", LOCKSTEP_BACKEND="shared_memory")
-        self.check_equal("shared", runs="by_hand")
+    def test_every_kind_of_collective_on_gloo(self):
+        self.record("on_gloo", runs="by_hand", LOCKSTEP_BACKEND="gloo")
+        self.check_equal("on_gloo", runs="by_hand")
 
 
 class Ends(Recorded):

@@ -75,11 +75,16 @@ class Cells(unittest.TestCase):
             ([0, 1], "['2', '2', '127.0.0.1']"), ([0], "0")])
         (session,) = run.of("session")
         self.assertEqual((session["ranks"], session["backend"], session["devices"]),
-                         ([0, 1], "gloo", {"0": "cpu", "1": "cpu"}))
+                         ([0, 1], "shared_memory", {"0": "cpu", "1": "cpu"}))
         texts = [each["text"] for each in run.of("message")]
         self.assertTrue(any(each.startswith("barrier over ranks 0-1; waited:") for each in texts), texts)
         self.assertRegex(run.output(), r"A +type\n")
         self.assertNotIn("world_size", run.output())
+
+    def test_the_backend_lockstep_over_gloo(self):
+        run = Session("x = torch.ones(2)\ndist.all_reduce(x)", "dist.get_backend()", LOCKSTEP_BACKEND="gloo")
+        self.assertEqual((run.code, run.of("session")[0]["backend"], run.values()), (0, "gloo", [([0, 1], "'lockstep'")]),
+                         run.shown)
 
     def test_errors_await_and_values(self):
         run = Session("import asyncio\nasync def twice(x):\n    await asyncio.sleep(0)\n    return 2 * x",

@@ -1,4 +1,4 @@
-"""The backend `lockstep` of torch.distributed: Gloo for CPU tensors (or shared memory) and NCCL for CUDA tensors, with a log of
+"""The backend `lockstep` of torch.distributed: shared memory or Gloo for CPU tensors and NCCL for CUDA tensors, with a log of
 every collective and a comparison of the ranks' calls before data moves (python/operators/job_backend.h)."""
 
 from __future__ import annotations
