@@ -429,11 +429,10 @@ void CellRunner::close_if_over(OpenCell& cell) {
 
 /// Notes which step the rank was at, as its log says. Returns what its last collective was, in words.
 std::string CellRunner::note_last_step(int rank) {
-  if (!services_.workers.can_restart(rank)) return "";
   inspect::RankPicture picture;
   picture.rank = rank;
   services_.workers.read_logs({&picture}, 1);
-  past_.died(rank, picture.cell, picture.step);
+  if (services_.workers.can_restart(rank)) past_.died(rank, picture.cell, picture.step);
   if (picture.recent.empty()) return "";
   const dist::CollectiveRecord& last = picture.recent.back();
   return fmt::format("\nits last collective was {} #{} of group {}, in cell {}{}", last.op, last.seq, last.group,

@@ -366,8 +366,11 @@ void PythonRanks::ended(int rank) {
     end.said = member->facts.end;
   ::kill(-process.pid, SIGKILL);  // what is left of its group: it is a zombie, so the number is its own
   store_->rank_has_ended(rank, process.pid, ending_);
-  listener_.ended(rank,
-                  {end.words(), end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0});
+  end.note(memory_kills_.rise());
+  ProcessEnd killed;
+  if (end.wait_status && WIFSIGNALED(*end.wait_status))
+    killed = {.signal = WTERMSIG(*end.wait_status), .core = WCOREDUMP(*end.wait_status) != 0};
+  listener_.ended(rank, {end.words(), killed.signal, core_words(killed, process.pid)});
 }
 
 void PythonRanks::kill(int rank) {

@@ -15,6 +15,7 @@
 #include "protocol/descriptor.h"
 #include "protocol/rank_set.h"
 #include "shell/jobs/job_folder.h"
+#include "shell/processes/deaths.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/launcher.h"
 #include "shell/processes/local_place.h"
@@ -96,6 +97,7 @@ class PythonRanks : public LocalPlace {
   std::unique_ptr<OutputTail> tail_;  // of the process that starts the ranks
   std::map<int, Process> processes_;  // by rank
   bool are_started_ = false, ending_ = false;
+  MemoryKillCounter memory_kills_;
   std::unique_ptr<Child> starter_;
   Descriptor orders_;  // to it
 };

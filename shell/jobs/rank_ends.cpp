@@ -99,6 +99,11 @@ int64_t realtime_ns() {
 
 bool SeenEnd::is_clean() const { return !has_raised(*this) && (wait_status ? *wait_status == 0 : said.has_value()); }
 
+void SeenEnd::note(const std::optional<MemoryKills>& kills) {
+  out_of_memory = kills && wait_status && WIFSIGNALED(*wait_status) && WTERMSIG(*wait_status) == SIGKILL;
+  of_machine = out_of_memory && kills->of_machine;
+}
+
 std::string SeenEnd::words() const {
   if (!lost.empty()) return lost;
   if (has_raised(*this)) return "raised " + said->type;

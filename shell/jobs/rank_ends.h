@@ -38,7 +38,9 @@ struct SeenEnd {
   bool is_known() const { return said || wait_status; }
   /// Whether there is neither an exception nor a signal nor an exit code other than 0.
   bool is_clean() const;
-  /// Returns "was killed by SIGKILL: the machine was out of memory".
+  /// Takes it for killed for want of memory if it was killed and `kills` are not none: MemoryKillCounter::rise().
+  void note(const std::optional<MemoryKills>& kills);
+  /// Returns "was killed by SIGKILL: probably out of memory (…)".
   std::string words() const;
 };
 

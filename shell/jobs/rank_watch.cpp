@@ -10,7 +10,7 @@
 
 namespace lockstep::shell {
 RankWatch::RankWatch(EventLoop& loop, std::function<std::vector<JobMember>()> read, Listener listener)
-    : loop_(loop), read_(std::move(read)), listener_(std::move(listener)), memory_kills_(out_of_memory_kills()) {}
+    : loop_(loop), read_(std::move(read)), listener_(std::move(listener)) {}
 
 RankWatch::~RankWatch() {
   for (const auto& [pid, each] : watched_) loop_.forget(each.pidfd.get());
@@ -46,12 +46,7 @@ void RankWatch::end(int64_t pid) {
   const std::vector<JobMember> members = read_();
   const auto said = std::ranges::find_if(members, [&](const JobMember& each) { return each.facts.pid == pid; });
   if (said != members.end()) end.said = said->facts.end;
-  if (const auto kills = out_of_memory_kills()) {
-    end.out_of_memory = memory_kills_ && kills->count > memory_kills_->count && end.wait_status &&
-                        WIFSIGNALED(*end.wait_status) && WTERMSIG(*end.wait_status) == SIGKILL;
-    end.of_machine = kills->of_machine;
-    memory_kills_ = kills;
-  }
+  end.note(memory_kills_.rise());
   loop_.forget(found->second.pidfd.get());
   const JobMember member = std::move(found->second.member);
   watched_.erase(found);

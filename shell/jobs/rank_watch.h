@@ -43,7 +43,7 @@ class RankWatch {
   const std::function<std::vector<JobMember>()> read_;
   const Listener listener_;
   std::map<int64_t, Watched> watched_;  // by pid
-  std::optional<MemoryKills> memory_kills_;
+  MemoryKillCounter memory_kills_;
 };
 
 }  // namespace lockstep::shell

@@ -134,6 +134,7 @@ struct RankEnded {
   int rank = 0;
   std::string how;  // "was killed by SIGKILL"
   int signal = 0;
+  std::string core;  // RankExit::core
   std::string last_lines;  // of what the process wrote besides what its cells print
   std::vector<int64_t> ends;  // LeftOutput::end of stdout and stderr
   nlohmann::json log;  // inspect::log_json(), with its last collective; null: there is none
@@ -184,7 +185,7 @@ LOCKSTEP_MESSAGE("report", LauncherReport, folder, ends)
 LOCKSTEP_MESSAGE("answer", AskAnswer, number, answers)
 LOCKSTEP_MESSAGE("pong", Pong, number, time_ns, monotonic_ns)
 LOCKSTEP_MESSAGE("failed", RanksFailed, why)
-LOCKSTEP_MESSAGE("ended", RankEnded, rank, how, signal, last_lines, ends, log)
+LOCKSTEP_MESSAGE("ended", RankEnded, rank, how, signal, core, last_lines, ends, log)
 LOCKSTEP_MESSAGE("store_ended", StoreEnded, how, last_lines)
 LOCKSTEP_MESSAGE("warning", RelayWarning, text)
 LOCKSTEP_MESSAGE("signalled", RelaySignalled, signal)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <utility>
 
 namespace lockstep::shell {
 namespace {
@@ -23,8 +24,6 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-}  // namespace
-
 std::optional<MemoryKills> out_of_memory_kills() {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);)
@@ -33,6 +32,15 @@ std::optional<MemoryKills> out_of_memory_kills() {
         return MemoryKills{.count = *count};
   if (const auto count = counter("/proc/vmstat", "oom_kill")) return MemoryKills{.count = *count, .of_machine = true};
   return std::nullopt;
+}
+
+}  // namespace
+
+MemoryKillCounter::MemoryKillCounter() : last_(out_of_memory_kills()) {}
+
+std::optional<MemoryKills> MemoryKillCounter::rise() {
+  const auto before = std::exchange(last_, out_of_memory_kills());
+  return before && last_ && last_->count > before->count ? last_ : std::nullopt;
 }
 
 std::string out_of_memory_words(bool of_machine) {

@@ -18,8 +18,16 @@ struct MemoryKills {
   bool of_machine = false;  // a process of another job may be meant
 };
 
-/// Returns nothing where neither can be read.
-std::optional<MemoryKills> out_of_memory_kills();
+/// Tells whether a process that was killed may have been so for want of memory.
+class MemoryKillCounter {
+ public:
+  MemoryKillCounter();
+  /// Returns the counter where it has gone up since it was last looked at, and nothing where neither can be read.
+  std::optional<MemoryKills> rise();
+
+ private:
+  std::optional<MemoryKills> last_;
+};
 /// Returns ": probably out of memory (…)", for a process that was killed while the counter went up.
 std::string out_of_memory_words(bool of_machine);
 

@@ -186,10 +186,8 @@ void LocalRanks::ended(int rank) {
 }
 
 std::string LocalRanks::words_of(const ProcessEnd& end) {
-  const auto kills = out_of_memory_kills();
-  const bool is_out_of_memory = end.signal == SIGKILL && kills && memory_kills_ && kills->count > memory_kills_->count;
-  memory_kills_ = kills;
-  return end.str() + (is_out_of_memory ? out_of_memory_words(kills->of_machine) : "");
+  const auto kills = memory_kills_.rise();
+  return end.str() + (end.signal == SIGKILL && kills ? out_of_memory_words(kills->of_machine) : "");
 }
 
 RankProcess LocalRanks::restart(int rank, const std::string& identity, int64_t generation) {

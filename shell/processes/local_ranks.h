@@ -83,7 +83,7 @@ class LocalRanks : public LocalPlace {
   std::unique_ptr<RankStarter> starter_;  // where the store and the ranks are copies
   std::map<int, Process> processes_;  // by rank
   bool are_started_ = false, ending_ = false;
-  std::optional<MemoryKills> memory_kills_ = out_of_memory_kills();
+  MemoryKillCounter memory_kills_;
 };
 
 }  // namespace lockstep::shell

@@ -90,7 +90,7 @@ std::string SessionRanks::job_folder() const {
   return python ? python->job_folder() : "";
 }
 
-/// Folders of the session's machine are those of all hosts where homes are shared.
+/// `folder` is that of the shell, on its machine: it is here, too, where it lies in a home that hosts share.
 void SessionRanks::enter(const std::string& folder) {
   if (folder.empty() || ::chdir(folder.c_str()) == 0) return;
   std::error_code ignored;
@@ -114,6 +114,7 @@ RankPlace::Listener SessionRanks::listener() {
                 RankEnded ended{.rank = rank,
                                 .how = end.words,
                                 .signal = end.signal,
+                                .core = end.core,
                                 .last_lines = ranks_->last_lines(rank),
                                 .ends = {},
                                 .log = log_of(rank, 1)};
@@ -160,6 +161,7 @@ void SessionRanks::take(const RestartRank& restart) {
   } catch (const Error& error) {
     write_(RankEnded{.rank = restart.rank,
                      .how = std::string("could not be started: ") + error.what(),
+                     .core = {},
                      .last_lines = {},
                      .ends = {},
                      .log = {}},

@@ -41,6 +41,7 @@ using shell::ask_agent;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 namespace {
 
@@ -535,14 +536,19 @@ TEST_F(Agent, AFileThatCannotBeWrittenSaysWhy) {
 
 TEST(RankEnds, AreNamedByWhatIsKnown) {
   const protocol::RankEnd finished{.how = "finished"}, threw{.how = "threw", .type = "ValueError", .message = "a\nb"};
-  const auto words = [](std::optional<int> status, std::optional<protocol::RankEnd> said, bool out_of_memory = false) {
-    return shell::SeenEnd{.wait_status = status, .said = std::move(said), .out_of_memory = out_of_memory}.words();
+  const auto words = [](std::optional<int> status, std::optional<protocol::RankEnd> said,
+                        std::optional<shell::MemoryKills> kills = {}) {
+    shell::SeenEnd end{.wait_status = status, .said = std::move(said)};
+    end.note(kills);
+    return end.words();
   };
   EXPECT_EQ(words(0, finished), "has finished");
   EXPECT_EQ(words({}, finished), "has finished");
   EXPECT_EQ(words(256, threw), "raised ValueError");
   EXPECT_EQ(words(SIGKILL, {}), "was killed by SIGKILL");
-  EXPECT_THAT(words(SIGKILL, {}, true), HasSubstr("out of memory"));
+  EXPECT_THAT(words(SIGKILL, {}, shell::MemoryKills{.count = 1}), HasSubstr("a process of this control group"));
+  EXPECT_THAT(words(SIGKILL, {}, shell::MemoryKills{.count = 1, .of_machine = true}), HasSubstr("ended a process)"));
+  EXPECT_THAT(words(SIGSEGV, {}, shell::MemoryKills{.count = 1}), Not(HasSubstr("out of memory")));
   EXPECT_THAT(words(SIGABRT, {}), HasSubstr("a library called abort(), and its message is in the rank's output"));
   EXPECT_THAT(words(3 << 8, finished), HasSubstr("exit code 3 (sys.exit)"));
   EXPECT_THAT(words(3 << 8, {}), HasSubstr("exit code 3 and said nothing of an exception"));

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -202,10 +203,14 @@ class Faults(unittest.TestCase):
         self.assertEqual(run.values(), [([0], "0"), ([0], "0"), ([1], "1")])
 
     def test_a_rank_that_crashes(self):
-        run = Session("%%rank 0\nimport ctypes\nctypes.string_at(0)", "rank", options=["--keep-going"])
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        keeps_core = hard == resource.RLIM_INFINITY or hard >= 1 << 20
+        limit = f"import resource\nresource.setrlimit(resource.RLIMIT_CORE, ({1 << 20 if keeps_core else 0}, {hard}))\n"
+        run = Session(f"%%rank 0\n{limit}import ctypes\nctypes.string_at(0)", "rank", options=["--keep-going"])
         self.assertEqual((run.code, run.statuses()), (5, ["dead", "ok"]), run.shown)
-        self.assertEqual(run.of("error")[0]["type"], "SIGSEGV")
-        self.assertIn('File "<cell 1>", line 3', run.output(0))
+        (dead,) = run.of("error")
+        self.assertEqual((dead["type"], "its core " in dead["message"]), ("SIGSEGV", keeps_core), dead)
+        self.assertIn('File "<cell 1>", line 5', run.output(0))
 
     def test_a_call_that_keeps_the_interpreter(self):
         # Nothing can end it but the end of the rank, which the time limit brings.
