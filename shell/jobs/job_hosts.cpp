@@ -51,7 +51,11 @@ std::vector<JobMember> JobHosts::ranks() const {
 }
 
 void JobHosts::on_change(const RemoteHost& host) {
-  if (host.state() == RemoteHost::State::heard) return;
+  if (host.state() == RemoteHost::State::heard) {
+    if (silent_.erase(&host) > 0) warning_(host.answers_again());
+    return;
+  }
+  silent_.insert(&host);
   warning_(fmt::format("host {}: {}", host.name(), host.absence()));
   if (host.state() != RemoteHost::State::lost) return;
   std::vector<JobMember> gone;

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ class JobHosts {
   std::function<void(const std::string&)> warning_;
   std::map<std::pair<const RankProxy*, int64_t>, JobMember> ranks_;  // by process
   std::vector<std::shared_ptr<RemoteHost>> hosts_;
+  std::set<const RemoteHost*> silent_;  // of which it was told
 };
 
 }  // namespace lockstep::shell

@@ -90,7 +90,7 @@ RemoteHost::Listener JobRun::listener_of_host() {
 void JobRun::on_host_change(const RemoteHost& host) {
   using State = RemoteHost::State;
   if (host.state() == State::heard) {
-    if (told_silent_.erase(&host) > 0) write_message(fmt::format("host {} answers again", host.name()));
+    if (told_silent_.erase(&host) > 0) write_message(host.answers_again());
     const bool is_second = machines_.try_emplace(host.machine(), &host).first->second != &host;
     if (is_second || (host.is_here() && !options_.asks_own_relay))
       std::erase_if(hosts_, [&](const auto& each) { return each.get() == &host; });

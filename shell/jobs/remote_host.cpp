@@ -107,6 +107,8 @@ std::string RemoteHost::absence() const {
                                    : fmt::format("no word for {} s", silence);
 }
 
+std::string RemoteHost::answers_again() const { return fmt::format("host {} answers again", name_); }
+
 void RemoteHost::judge(const std::string& folder) { write(JudgedElsewhere{.folder = folder, .host = this_host()}); }
 
 void RemoteHost::say_verdict(const std::string& folder, int exit_code, bool ends) {

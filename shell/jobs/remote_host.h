@@ -69,10 +69,11 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   std::string machine() const { return hello_ ? hello_->machine : ""; }
   /// Says why nothing is known of its ranks: "its relay ended (ssh exited with code 255)", "no word for 12 s".
   std::string absence() const;
+  /// Returns the message for a host that is heard after it was silent.
+  std::string answers_again() const;
 
-  /// How many GPUs ranks of a session can have there, and the name that the machine has for itself.
+  /// How many GPUs ranks of a session can have there.
   int gpus() const { return hello_ ? hello_->gpus : 0; }
-  std::string own_name() const { return hello_ ? hello_->host : ""; }
   /// How far CLOCK_MONOTONIC there is ahead of the one here.
   int64_t clock_ahead_ns() const { return monotonic_ahead_ns_; }
   /// Sends a message of a session.

@@ -134,11 +134,12 @@ void RemoteRanks::take(const RankEnded& ended, std::vector<std::string> frames) 
   if (ended.ends.size() == 2 && frames.size() == 4)
     for (size_t i = 0; i < 2; ++i)
       left.output[i] = {.end = ended.ends[i], .log = std::move(frames[2 * i]), .pipe = std::move(frames[2 * i + 1])};
-  listener_.ended(ended.rank, {ended.how, ended.signal});
+  listener_.ended(ended.rank, {ended.how, ended.signal, ended.core});
 }
 
 void RemoteRanks::host_changed() {
-  if (!listener_.failed || host_->state() == RemoteHost::State::heard) return;
+  if (!listener_.failed) return;  // whoever waits for the host looks at its state
+  if (host_->state() == RemoteHost::State::heard) return listener_.warning(host_->answers_again());
   const std::string why = fmt::format("host {}: {}", host_->name(), host_->absence());
   if (host_->state() != RemoteHost::State::lost) return listener_.warning(why);
   listener_.failed(why);

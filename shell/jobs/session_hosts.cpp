@@ -12,7 +12,7 @@
 namespace lockstep::shell {
 namespace {
 
-constexpr std::chrono::seconds kHostsStartLimit{30};
+constexpr std::chrono::seconds kHostsWaitUnseen{8}, kHostsStartLimit{30};
 
 using State = RemoteHost::State;
 
@@ -61,19 +61,21 @@ void choose_hosts(SessionOptions& options) {
 }
 
 RankPlaces places_on_hosts(EventLoop& loop, const SessionOptions& options, const std::string& hub,
-                           const bool& interrupted) {
+                           const bool& interrupted, const std::function<void(const std::string&)>& says) {
   if (!options.gpu_ids.empty())
     throw UsageError(
         "--gpu-ids names GPUs of one machine: on other hosts CUDA_VISIBLE_DEVICES in their environment chooses GPUs");
   std::vector<std::unique_ptr<RemoteRanks>> hosts;
   for (const Host& each : hosts_of(options.hosts))
     hosts.push_back(std::make_unique<RemoteRanks>(loop, each, options.remote_program, hub));
-  loop.run_until(
-      [&] {
-        return interrupted ||
-               std::ranges::none_of(hosts, [](const auto& each) { return each->machine().state() == State::starting; });
-      },
-      EventLoop::Clock::now() + kHostsStartLimit);
+  const auto is_starting = [](const auto& each) { return each->machine().state() == State::starting; };
+  const auto are_there = [&] { return interrupted || std::ranges::none_of(hosts, is_starting); };
+  const auto begin = EventLoop::Clock::now();
+  if (!loop.run_until(are_there, begin + kHostsWaitUnseen)) {
+    for (const auto& each : hosts)
+      if (is_starting(each)) says(fmt::format("host {}: {}", each->host(), each->machine().absence()));
+    loop.run_until(are_there, begin + kHostsStartLimit);
+  }
   if (interrupted) throw StartError("the session could not start: interrupted");
   std::string absent;
   for (const auto& each : hosts)

@@ -4,6 +4,7 @@ with --write."""
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -221,6 +222,22 @@ class Notebooks(unittest.TestCase):
             code, out = run("script.cpp", "--write", "out.ipynb", folder=folder)
         self.assertEqual(code, 2)
         self.assertIn("--write stores the outputs of one notebook", out)
+
+
+class Hosts(unittest.TestCase):
+    def test_one_that_does_not_answer_is_named_while_it_is_waited_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ssh = pathlib.Path(folder, "ssh")
+            ssh.write_text("#!/bin/sh\nexec sleep 1000\n")
+            ssh.chmod(0o700)
+            pathlib.Path(folder, "one.cpp").write_text("1\n")
+            with subprocess.Popen([LOCKSTEP, "run", "one.cpp", "--hosts", "far"], cwd=folder, text=True,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  env={**os.environ, "NO_COLOR": "1", "PATH": f"{folder}:{os.environ['PATH']}"}) as process:
+                self.assertTrue(any("host far: its relay has not answered for" in line for line in process.stdout))
+                process.send_signal(signal.SIGINT)
+                process.stdout.read()
+        self.assertEqual(process.returncode, 130)
 
 
 if __name__ == "__main__":
