@@ -1,4 +1,7 @@
 // `lockstep attach [JOB]` is a prompt over a Python job of the same user, whose ranks are in lockstep.breakpoint().
+#include <fmt/format.h>
+
+#include <cstdlib>
 #include <memory>
 
 #include "protocol/error.h"
@@ -26,8 +29,10 @@ std::string places_of(const AttachOptions& options) {
   if (!options.slurm.empty()) return "slurm:" + options.slurm;
   if (!options.pods.empty()) return "kubectl:" + options.pods;
   if (!options.hosts.empty()) return options.hosts;
-  const auto place = slurm_place();
-  return place ? "slurm:" + place->job : "";
+  if (const auto place = slurm_place()) return "slurm:" + place->job;
+  // A step that joins the job from outside (srun --jobid) is not told how many nodes the job has.
+  const char* const job = std::getenv("SLURM_JOB_ID");
+  return job && !std::getenv("SLURM_JOB_NUM_NODES") ? fmt::format("slurm:{}", job) : "";
 }
 
 std::function<int()> set_up_attach(CLI::App& app) {

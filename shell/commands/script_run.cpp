@@ -125,7 +125,7 @@ void ScriptRun::skip_rest(const Script& script, size_t begin) {
 
 RankSet ScriptRun::lost_ranks() const {
   if (!session_->started()) return {};  // they were ended on purpose
-  return alive_ - (session_->live_ranks() | session_->away_ranks());
+  return alive_ - (session_->live_ranks() | session_->departed_ranks());
 }
 
 bool ScriptRun::run_cell(const ScriptCell& cell) {

@@ -179,6 +179,7 @@ std::optional<RankExit> JobGroup::take_end(int number) {
   const JobMember* const member = job_.rank(number);
   if (member && member->proxy && !members_[static_cast<size_t>(number)].end) return std::nullopt;
   const SeenEnd end = end_of(number);
+  if (end.is_clean()) finished_.insert(number);
   return RankExit{end.words(), end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0};
 }
 
@@ -262,8 +263,8 @@ std::string JobGroup::stop_between_steps() {
   if (const RankSet others = away() - asked; !others.empty()) {
     const bool one = others.size() == 1;
     return fmt::format(
-        "{} can't be asked from here: {} on another machine, or {} not called this package yet. All ranks stop after "
-        "the same step, or none; lockstep.breakpoint() in the program works on each machine by itself",
+        "{} can't be asked from here: {} on another machine (lockstep attach --hosts reaches those), or {} not called "
+        "this package yet. All ranks stop after the same step, or none",
         others.words(), one ? "it runs" : "they run", one ? "has" : "have");
   }
   int64_t margin = 2;

@@ -38,6 +38,8 @@ class JobGroup : public RankGroup {
   const Job& job() const { return job_; }
   /// Returns ranks whose processes run and that have not stopped.
   RankSet away() const;
+  /// Those whose processes have ended, and well.
+  const RankSet& finished() const { return finished_; }
   /// Returns those of `ranks` that live, as they describe themselves.
   std::vector<JobMember> members(const RankSet& ranks) const;
   /// Returns "ranks 0-1: stopped at train.py, line 31, in main", and a line for each other place. Ranks that have not
@@ -95,6 +97,7 @@ class JobGroup : public RankGroup {
   std::vector<Member> members_;  // by rank
   RankSet expected_;  // have stopped and not connected yet
   RankSet arrivals_;  // not announced yet
+  RankSet finished_;
   Deadline announcement_;
   std::string prelude_;  // empty: no C++ cell has run
 };

@@ -33,7 +33,7 @@ struct LinkLimits {
   std::chrono::milliseconds silent_after{10000};  // said then; a client tries another connection
   std::chrono::milliseconds lost_after{60000};  // the stream ends
   size_t window = 1 << 20;  // bytes that one end has sent and the other has not handed on, in each direction
-  size_t piece = 256 << 10;  // bytes of a message: what is urgent does not wait behind more
+  size_t piece = 256 << 10;  // most bytes of a message; messages go in the order in which they were made
 };
 
 enum class LinkKind : uint8_t { hello = 1, welcome, refusal, data, end, ack, ping, pong };

@@ -36,8 +36,7 @@ CellOutcome dist_continue(MagicCall& call) {
   if (!session.started()) throw UsageError("no ranks are running: the next cell starts them");
   if (session.options().has_python_ranks())
     throw UsageError(
-        "%dist_continue is for C++ sessions: torch.distributed can't renumber the ranks of a group. %restart brings "
-        "ranks back");
+        "%dist_continue is for C++ sessions: ranks in Python can't be numbered anew. %restart brings ranks back");
   return continue_without_the_dead(call);
 }
 

@@ -13,7 +13,8 @@ constexpr std::chrono::milliseconds kAgentLimit{2000};
 
 void check_job(const MagicCall& call, const char* name) {
   if (!call.session.options().job)
-    throw UsageError(std::string("%") + name + " is for a prompt over a Python job: lockstep attach (docs/python.md)");
+    throw UsageError(std::string("%") + name +
+                     " is for a prompt over a Python job: lockstep attach (docs/python-prompt.md)");
   call.session.start();
 }
 
@@ -96,7 +97,7 @@ const RegisterMagic kDetach({.name = "detach",
                              .help = "lockstep --detachable starts a session that can be left, also while a cell runs; "
                                      "lockstep --resume ID comes back to it.\n"
                                      "Over a Python job the word alone is the same: detach. lockstep.breakpoint() does "
-                                     "nothing from then on, on the ranks of this machine.",
+                                     "nothing from then on.",
                              .takes = {{"[TIME]", "how long the session waits: 90s, 30m, 8h, 2d"}},
                              .line = detach,
                              .in_jobs = true,

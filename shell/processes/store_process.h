@@ -39,8 +39,6 @@ class StoreProcess {
   int port() const { return port_; }
   std::string address() const { return address_ + ":" + std::to_string(port_); }
   bool has_ended() const { return has_ended_; }
-  /// Stands in the environment of every process that ranks start.
-  const std::string& mark_of_session() const { return mark_; }
   void rank_has_started(pid_t pid) { tell(std::to_string(pid)); }
   /// The process of a rank has ended: what it has started ends, too, unless the session itself does.
   void rank_has_ended(int rank, pid_t pid, bool session_ends);

@@ -169,9 +169,9 @@ RankPlaces SessionCore::places_elsewhere() {
   State& s = *state_;
   bool interrupted = false;
   const InterruptScope interrupts(s.interrupt_command, [&] { interrupted = true; });
-  if (!options_.hosts.empty()) return places_on_hosts(s.loop, options_, s.directory->hub_path(), interrupted);
-  return places_by_ticket(s.loop, options_, s.directory->hub_path(), interrupted,
-                          [this](const std::string& text) { message(text); });
+  const auto says = [this](const std::string& text) { message(text); };
+  if (!options_.hosts.empty()) return places_on_hosts(s.loop, options_, s.directory->hub_path(), interrupted, says);
+  return places_by_ticket(s.loop, options_, s.directory->hub_path(), interrupted, says);
 }
 
 /// What takes long at the start, for people and for the display of the activity.
@@ -222,7 +222,9 @@ int SessionCore::world_size() const { return state_->workers ? state_->workers->
 
 RankSet SessionCore::live_ranks() const { return state_->workers ? state_->workers->live() : RankSet(); }
 
-RankSet SessionCore::away_ranks() const { return state_->job && options_.job ? state_->job->away() : RankSet(); }
+RankSet SessionCore::departed_ranks() const {
+  return state_->job && options_.job ? state_->job->away() | state_->job->finished() : RankSet();
+}
 
 RankSet SessionCore::dead_ranks() const { return RankSet::all(world_size()) - live_ranks(); }
 

@@ -77,8 +77,8 @@ class SessionCore {
   MagicForm line_form() const { return options_.has_python_ranks() ? MagicForm::job_line : MagicForm::line; }
   int world_size() const;  // 0 before start()
   RankSet live_ranks() const;
-  /// Returns ranks of a Python job that run instead of waiting at a prompt; empty in a session.
-  RankSet away_ranks() const;
+  /// Returns ranks of a Python job that run instead of waiting at a prompt, or have finished; empty in a session.
+  RankSet departed_ranks() const;
   RankSet dead_ranks() const;
   /// Ranks for which C++ of cells is made: those that live; in a replay those of the recorded session, of which one runs it.
   RankSet cell_ranks() const { return options_.replay ? RankSet::all(world_size()) : live_ranks(); }

@@ -62,12 +62,6 @@ void KeyDecoder::clear() {
   searched_ = 0;
 }
 
-std::string KeyDecoder::take_rest() {
-  std::string rest = (pasting_ ? std::string(kPasteBegin) : std::string()) + bytes_;
-  clear();
-  return rest;
-}
-
 std::optional<Key> KeyDecoder::paste() {
   const size_t end = bytes_.find(kPasteEnd, searched_);
   if (end == std::string::npos) {

@@ -51,8 +51,6 @@ class KeyDecoder {
   bool empty() const { return bytes_.empty() && !pasting_; }
   /// Forgets what is not complete.
   void clear();
-  /// Returns the bytes that no key has taken.
-  std::string take_rest();
 
  private:
   std::optional<Key> escape_sequence(bool is_over);

@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import unittest
@@ -12,9 +14,10 @@ import launchers
 from hosts import BUILD, Hosts
 
 PYTHON_TESTS = pathlib.Path(__file__).resolve().parents[1] / "python"
+LIMIT_S = 120
 ATTACH = [str(BUILD / "bin" / "lockstep"), "attach"]
 JOB = """
-import os, socket, sys
+import contextlib, os, socket, sys, time
 import lockstep
 import torch
 import torch.distributed as dist
@@ -26,16 +29,36 @@ weights = torch.full((3,), float(rank))
 print("ready", flush=True)
 sys.stdin.readline()
 if rank == 3 and "hang" in sys.argv:
-    import time
-    time.sleep(1000)  # the culprit
-if "hang" in sys.argv:
+    with contextlib.suppress(KeyboardInterrupt):
+        time.sleep(1000)  # the culprit
+step, trains = 0, "steps" in sys.argv
+while trains:
     dist.all_reduce(torch.ones(2))
-lockstep.breakpoint()
+    step += 1
+    lockstep.step()
+    time.sleep(0.01)
+if "hang" in sys.argv:
+    try:
+        dist.all_reduce(torch.ones(2))
+    except RuntimeError:
+        sys.stdin.readline()
+        dist.destroy_process_group()
+        dist.init_process_group("gloo", init_method=f"file://{__file__}-again", rank=rank, world_size=4)
+    else:
+        sys.exit("the collective went on")
+elif "steps" not in sys.argv:
+    lockstep.breakpoint()
 dist.barrier()
 print("rank", rank, "is done")
 """
 VARIABLES = {"NNODES": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "29500",
              "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+
+
+def ranks_of(text):
+    """Those of 0-1,3."""
+    ends = [each.split("-") for each in text.split(",")]
+    return [rank for first, *last in ends for rank in range(int(first), int(last[0] if last else first) + 1)]
 
 
 class Attach(unittest.TestCase):
@@ -60,19 +83,28 @@ class Attach(unittest.TestCase):
             while said[-1] != "ready\n":
                 self.assertTrue(said[-1], f"a rank did not start: {''.join(said)}")
                 said.append(each.stdout.readline())
+        self.go_on(ranks)
+        return ranks
+
+    def go_on(self, ranks):
         for each in ranks:
             each.stdin.write("\n")
             each.stdin.flush()
-        return ranks
 
-    def attach(self, host, cells, *options, code=0, path=None):
+    def assert_done(self, ranks):
+        for rank, each in enumerate(ranks):
+            output, _ = each.communicate(timeout=LIMIT_S)
+            self.assertEqual(each.returncode, 0, output)
+            self.assertEqual(output.splitlines()[-1], f"rank {rank} is done")
+
+    def attach(self, host, cells, *options, code=0, path=None, command=()):
         """Runs the cells at the prompt of the job, and returns what is shown."""
         file = self.hosts.folder / "cells.py"
         file.write_text("# %%\n" + "\n# %%\n".join(cells) + "\n")
         env = {"PATH": f"{path}:{module.path()}"} if path else {}
-        process = self.hosts[host].start(*ATTACH, *options, "--run", file, env=env, stdin=subprocess.DEVNULL,
+        process = self.hosts[host].start(*command, *ATTACH, *options, "--run", file, env=env, stdin=subprocess.DEVNULL,
                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, code, output)
         return output
 
@@ -87,20 +119,24 @@ class Attach(unittest.TestCase):
             self.assertIn(f"= ({rank}, '{host}', {3.0 * rank})", output)
         self.assertIn("2   = 20\n", output)
         self.assertIn("weights: equal on ranks 0-3", output)
-        self.assertEqual([each.communicate()[0].splitlines()[-1] for each in ranks],
-                         [f"rank {rank} is done" for rank in range(4)])
+        self.assert_done(ranks)
 
     def test_a_job_that_hangs(self):
         ranks = self.start("hang")
-        output = self.attach("node1", ["%hang", "%stack", "%collectives", "%dist_status", "%abort", "1 + 1"],
-                             "--hosts", "node2", code=2)
+        output = self.attach("node1", ["%hang", "%stack", "%collectives", "%dist_status", "%abort",
+                                       "%abort --yes", "1 + 1"], "--hosts", "node2", code=2)
         self.assertIn("ranks 0-2 wait in all_reduce #1 of default_pg float32 [2]", output)
         self.assertIn("which rank 3 has not called; rank 3 sleeps", output)
         self.assertRegex(output, r"\nrank 3\n  Python\n    .*/train.py, line \d+, in <module>\n")
         self.assertRegex(output, r"default_pg +1 .*all_reduce \[2\] float32  scheduled  -\n")
         self.assertRegex(output, r"\n3     away   \d+ +node2 ")
         self.assertIn("%abort --yes ends the connections of all process groups of ranks 0-3", output)
+        ended = re.findall(r"^ranks? (.*): \d connections? of Gloo ended$", output, re.MULTILINE)
+        self.assertEqual({rank for each in ended for rank in ranks_of(each)}, {0, 1, 2, 3}, output)
         self.assertIn("rank 0 counts no training steps", output, "the last cell can't run")
+        ranks[3].send_signal(signal.SIGINT)
+        self.go_on(ranks)
+        self.assert_done(ranks)  # in a new group: the collective has raised an exception on each
 
     def test_a_rank_that_dies_elsewhere(self):
         self.start()
@@ -136,9 +172,17 @@ class Attach(unittest.TestCase):
         stand_in = folder / "kubectl"
         stand_in.write_text('#!/bin/bash\n[ "$1 $2 $4" = "exec -i --" ] || exit 9\nexec ssh "$3" "${*:5}"\n')
         stand_in.chmod(0o755)
-        self.start()
+        ranks = self.start("steps")
         output = self.attach("hub", ["rank"], "--kubectl", "node1,node2", path=folder)
         self.assertIn("0   = 0\n1   = 1\n2   = 2\n3   = 3\n", output)
+        output = self.attach("hub", ["%memory", "%stop", "%memory", "import socket\nsocket.gethostname()", "step",
+                                     "trains = False", "%continue"], "--hosts", "node1,node2")
+        self.assertIn("ranks 0-1: on node1, whose processes can't be read here", output)
+        self.assertIn("process, resident", output)
+        self.assertNotIn("resident (process", output)  # of this machine
+        self.assertIn("0-1 = 'node1'\n2-3 = 'node2'\n", output)
+        self.assertRegex(output, r"\n0-3 = \d+\n")
+        self.assert_done(ranks)
 
     def test_a_job_of_slurm(self):
         if missing := launchers.missing(self.hosts, *launchers.Slurm.programs):
@@ -156,6 +200,11 @@ class Attach(unittest.TestCase):
         output = self.attach("hub", ["%hang"], "--slurm", job)
         self.assertRegex(output, "✓ 4 ranks, Python job")
         self.assertIn("rank 3: sleeps", output)
+        for command in (["env", f"SLURM_JOB_ID={job}", "SLURM_JOB_NUM_NODES=2"],
+                        ["srun", "--overlap", f"--jobid={job}", "-N1", "-n1"]):
+            output = self.attach("hub", ["%hang"], command=command)
+            self.assertRegex(output, "✓ 4 ranks, Python job")
+            self.assertIn("rank 3: sleeps", output)
         output = self.attach("hub", ["%hang"], "--slurm", "4711", code=3)
         self.assertIn("squeue", output)
 

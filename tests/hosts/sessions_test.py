@@ -1,6 +1,7 @@
 """A session whose ranks are on two hosts: `lockstep … --hosts`, and by itself in an allocation of Slurm."""
 
 import pathlib
+import re
 import shlex
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from hosts import BUILD, TREE, Hosts
 
 LOCKSTEP = str(BUILD / "bin" / "lockstep")
 LIMIT_S = 90
+SAYS_THAT_IT_WAITS = 'if (rank == 0) std::cout << "waits" << std::endl;\n'
 
 
 class Sessions(unittest.TestCase):
@@ -46,9 +48,9 @@ class Sessions(unittest.TestCase):
         processes = [line for line in host.processes().values() if "lockstep" in line]
         return processes + sorted(each.name for each in (host.root / "run/user/0/lockstep").glob("*"))
 
-    def assert_nothing_is_left(self):
+    def assert_nothing_is_left(self, *hosts):
         end = time.monotonic() + LIMIT_S
-        for host in self.hosts.by_name.values():
+        for host in hosts or self.hosts.by_name.values():
             while left := self.left_on(host):
                 self.assertLess(time.monotonic(), end, f"{host.name}: {left}")
                 time.sleep(0.05)
@@ -62,6 +64,7 @@ class Sessions(unittest.TestCase):
         output = self.run_cells(["#include <unistd.h>\nchar name[64]; gethostname(name, 64); std::string(name)",
                                  "auto sum = torch::ones({1}) * rank; dist::all_reduce(sum); sum.item<float>()",
                                  "%%rank @node2\nrank * 10", "%dist_status", "%sync"])
+        self.assertIn(". It and the collectives are not encrypted: who is on that network can read them\n", output)
         self.assertIn('0-1 = "node1"\n2-3 = "node2"\n', output)
         self.assertIn("0-3 = 6", output)
         self.assertIn("2   = 20\n3   = 30\n", output)
@@ -74,12 +77,14 @@ class Sessions(unittest.TestCase):
              "total = torch.ones(1) * rank\ndist.all_reduce(total)\ntotal.item()",
              "%%rank @node2\nrank * 10",
              "%%cpp\nauto twice = torch::ones({1}) * rank * 2; dist::all_reduce(twice); twice.item<float>()",
-             "%collectives", "%%rank 3\nos._exit(3)"], f"--python={sys.executable}", code=5)
+             "%collectives", "%memory", "%%rank 3\nos._exit(3)"], f"--python={sys.executable}", code=5)
         self.assertIn("0   = ('node1', '0', '2')\n1   = ('node1', '1', '2')\n2   = ('node2', '0', '2')\n", output)
         self.assertIn("= 6.0\n", output)
         self.assertIn("2   = 20\n3   = 30\n", output)
         self.assertIn("0-3 = 12\n", output)
         self.assertRegex(output, r"all_reduce \[1\] float32 +all_reduce \[1\] float32 +all_reduce \[1\] float32 +all_r")
+        self.assertRegex(output, r"process, resident")
+        self.assertNotIn("resident (process", output)  # of this machine
         self.assertIn("rank 3: exit in cell", output)
         self.assertIn("ended with exit code 3", output)
         self.assert_nothing_is_left()
@@ -147,29 +152,51 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
         self.assertRegex(output, r"\n0     idle   [1-9]\d* +node1 .*\n1     idle .*\n2     idle .*\n3     idle   [1-9]\d* +node2 ")
         self.assert_nothing_is_left()
 
-    def running(self, *options):
+    def running(self, *options, then=()):
         """A session in whose cell the ranks of node1 wait for those of node2, which sleep."""
-        process = self.start(['#include <unistd.h>\n'
-                              'if (rank == 0) std::cout << "waits" << std::endl;\n'
-                              'if (node_rank == 1) pause();\ndist::barrier();'],
-                             "--hosts", "node1,node2", *options)
-        said = []
-        while "waits\n" not in (said[-1] if said else ""):
+        cell = f"#include <unistd.h>\n{SAYS_THAT_IT_WAITS}if (node_rank == 1) pause();\ndist::barrier();"
+        process = self.start([cell, *then], "--hosts", "node1,node2", *options)
+        self.read_until_it_waits(process)
+        return process
+
+    def read_until_it_waits(self, process):
+        said = [""]
+        while "waits\n" not in said[-1]:
             said.append(process.stdout.readline())
             self.assertTrue(said[-1], "".join(said))
-        return process
+        return "".join(said)
+
+    def kill(self, host, pattern):
+        host.run("kill", "-9", *(pid for pid, line in host.processes().items() if re.match(pattern, line)))
 
     def test_a_relay_is_killed(self):
         process = self.running()
         node2 = self.hosts["node2"]
-        relay = [pid for pid, line in node2.processes().items() if " relay --hub" in line and "ssh" not in line]
-        node2.run("kill", "-9", *map(str, relay))
+        self.kill(node2, ".*/lockstep relay --hub")
         output, _ = process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 5, output)
         self.assertIn("ranks 2-3: exit in cell 1\n    the process can't be seen any more: host node2: its relay ended", output)
         # Its ranks end with it. What it could not remove goes with the next session there, or by hand.
         self.run_cells(["rank"])
         node2.run(LOCKSTEP, "sessions", "clean")
+        self.assert_nothing_is_left()
+
+    def test_connections_of_ssh_end(self):
+        """The client of one is killed, then the server's end of the other."""
+        process = self.running("--keep-going", then=["%%rank 0-1\nrank", f"%%rank 0-1\n{SAYS_THAT_IT_WAITS}pause();"])
+        hub, node1, node2 = self.hosts.by_name.values()
+        self.kill(hub, "ssh -T .* node2 ")
+        said = self.read_until_it_waits(process)
+        self.assertIn("ranks 2-3: exit in cell 1\n    the process can't be seen any more: host node2: its relay ended "
+                      "(ssh was killed by SIGKILL)", said)
+        self.assertIn("0   = 0\n1   = 1\n", said)
+        self.assert_nothing_is_left(node2)
+        self.kill(node1, "sshd.*: root@")
+        output, _ = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 5, output)
+        self.assertIn("the store's process is lost with host node1", output)
+        self.assertIn("ranks 0-1: exit in cell 3\n    the process can't be seen any more: host node1: its relay ended "
+                      "(ssh exited with code 255)", output)
         self.assert_nothing_is_left()
 
     def test_the_shell_is_killed(self):
@@ -293,6 +320,10 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
         self.assertRegex(output, r"\n3     idle   \d+ +node2 ")
         output = self.run_cells(["rank", "%dist_status"], hosts="none", command=salloc)
         self.assertRegex(output, r"\n3     idle   \d+ +hub ")
+        output = self.run_cells(["rank * 10 + local_rank"], "--launch", "srun -n 4", hosts="",
+                                command=(*salloc, "--ntasks-per-node=2"))
+        self.assertIn("ranks 0-1 are on node1 by eth0\nranks 2-3 are on node2 by eth0\n", output)
+        self.assertIn("0   = 0\n1   = 11\n2   = 20\n3   = 31\n", output)
         self.assert_nothing_is_left()
 
 

@@ -40,6 +40,14 @@ class Steps(unittest.TestCase):
             results = job.results()
             self.assertEqual(results[0]["total"], results[1]["total"])
 
+    def test_a_job_that_ends_well_after_continue_has_lost_no_rank(self):
+        with Job("steps") as job:
+            job.wait_for("trains")
+            events = job.run_cells("%stop", "keep = False", "%continue")  # its exit code is 0
+            said = [each["text"] for each in of(events, "message")]
+            self.assertIn("rank 0 has finished", said)
+            job.results()
+
     def test_stop_needs_all_ranks(self):
         with Job("half counts") as job:
             job.wait_for("trains")

@@ -201,16 +201,23 @@ CellOutcome memory_of_job(MagicCall& call) {
   call.session.start();
   const std::vector<std::string>& words = call.given.words();
   if (words.empty()) {
+    const bool all_answer = call.session.live_ranks() == RankSet::all(call.session.world_size());
     std::map<int, std::string> sizes;
     for (const JobMember& member : members(call, std::nullopt)) {
+      if (member.proxy) {  // its number is that of a process of the other machine
+        if (!all_answer)
+          sizes[member.facts.rank] = fmt::format("on {}, whose processes can't be read here", member.facts.host);
+        continue;
+      }
       std::ifstream file(fmt::format("/proc/{}/statm", member.facts.pid));
       int64_t total = 0, resident = 0;
       if (file >> total >> resident)
         sizes[member.facts.rank] =
             fmt::format("{:.1f} MiB resident (process {})", static_cast<double>(resident) / 256, member.facts.pid);
     }
-    call.session.message(sizes.empty() ? "no ranks are running" : by_text(sizes, ": "));
-    if (call.session.live_ranks() != RankSet::all(call.session.world_size())) return {};
+    if (!sizes.empty() || !all_answer)
+      call.session.message(sizes.empty() ? "no ranks are running" : by_text(sizes, ": "));
+    if (!all_answer) return {};
   }
   CellSettings settings;
   settings.ranks = all_ranks(call, std::nullopt);
