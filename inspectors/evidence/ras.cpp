@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <set>
 
 #include "inspectors/evidence/async_errors.h"
 #include "inspectors/evidence/deadline_socket.h"
@@ -158,27 +157,6 @@ std::string ras_answer(const RasOptions& options) {
 
 Evidence ask_ras(const RasOptions& options) {
   return read_ras(ras_answer(options), "NCCL's RAS at " + address_of(options));
-}
-
-std::vector<RasLag> ras_lags(const EvidenceGroup& group) {
-  std::set<std::string> ops;
-  for (const EvidenceMember& member : group.members)
-    for (const auto& [op, count] : member.counts) ops.insert(op);
-  std::vector<RasLag> result;
-  for (const std::string& op : ops) {
-    RasLag lag;
-    lag.op = op;
-    const auto count_of = [&](const EvidenceMember& member) {
-      const auto found = member.counts.find(op);
-      return found == member.counts.end() ? int64_t{0} : found->second;
-    };
-    for (const EvidenceMember& member : group.members)
-      if (!member.missing) lag.most = std::max(lag.most, count_of(member));
-    for (const EvidenceMember& member : group.members)
-      if (!member.missing && count_of(member) < lag.most) lag.behind.emplace_back(member.group_rank, count_of(member));
-    if (!lag.behind.empty()) result.push_back(std::move(lag));
-  }
-  return result;
 }
 
 }  // namespace lockstep::inspect

@@ -36,13 +36,4 @@ std::string ras_answer(const RasOptions& options = {});
 /// hash. Throws UnreadableEvidence.
 Evidence read_ras(std::string_view json, const std::string& origin, ReadingLimit limit = ReadingLimit());
 
-/// Ranks of `group` that have launched fewer operations of a kind than others, with what they lack: "AllReduce: …". RAS
-/// takes its counts at slightly different times on running ranks, so differences count for ranks that are stuck only.
-struct RasLag {
-  std::string op;  // as in dist::
-  int64_t most = 0;
-  std::vector<std::pair<int, int64_t>> behind;  // group rank, count
-};
-std::vector<RasLag> ras_lags(const EvidenceGroup& group);
-
 }  // namespace lockstep::inspect

@@ -263,26 +263,18 @@ TEST(Ras, ReadsRanksAndTheirCounts) {
   EXPECT_EQ(world.member(2)->pid, 41002);
   EXPECT_EQ(world.member(2)->counts.at("all_reduce"), 16);
   EXPECT_EQ(world.member(3)->counts.at("all_reduce"), 17);
-  const auto lags = ras_lags(world);
-  ASSERT_EQ(lags.size(), 1u);
-  EXPECT_EQ(lags[0].op, "all_reduce");
-  EXPECT_EQ(lags[0].most, 17);
-  EXPECT_THAT(lags[0].behind, ElementsAre(std::pair(2, int64_t{16})));
-  EXPECT_THAT(ras_lags(answer.groups[1]), IsEmpty());
 }
 
 TEST(Ras, ReadsWhatAServiceHasAnswered) {
   const Evidence answer = read_ras(bytes_of("ras-2.28.9-recorded.json"), "RAS");
   ASSERT_EQ(answer.groups.size(), 2u);
-  int lagging = 0;
+  std::vector<int64_t> counts;
   for (const EvidenceGroup& group : answer.groups)
-    for (const auto& lag : ras_lags(group)) {
-      ++lagging;
-      EXPECT_EQ(lag.op, "all_reduce");
-      EXPECT_EQ(lag.most, 3);
-      EXPECT_THAT(lag.behind, ElementsAre(std::pair(1, int64_t{2})));
-    }
-  EXPECT_EQ(lagging, 1);
+    for (const EvidenceMember& member : group.members)
+      if (const auto count = member.counts.find("all_reduce"); count != member.counts.end())
+        counts.push_back(count->second);
+  EXPECT_THAT(counts, testing::Contains(3));
+  EXPECT_THAT(counts, testing::Contains(2).Times(1));
 }
 
 TEST(Ras, ReadsTheAnswerOf228ThatLacksACommaWhereARankIsMissing) {
@@ -294,7 +286,6 @@ TEST(Ras, ReadsTheAnswerOf228ThatLacksACommaWhereARankIsMissing) {
   EXPECT_FALSE(rank->dead);
   EXPECT_EQ(answer.timeouts, 2);
   EXPECT_EQ(answer.gathered_s, 5.003);
-  EXPECT_THAT(ras_lags(answer.groups[0]), IsEmpty()) << "nothing is known of a missing rank";
 }
 
 TEST(Ras, ReadsADeadRankOf229AndErrorsOf230) {
