@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Calls that wait, and what an interrupt does to them: each row of the table in docs/reliability.md. Usage: interrupts_test.py LOCKSTEP [TEST...]
+"""Calls that wait, and what an interrupt does to them: the table in docs/reliability.md. Usage: interrupts_test.py LOCKSTEP [TEST...]
 
 --cell-timeout interrupts each cell. An interrupt that comes before the call ends the cell as well, so that a slow machine makes
 no difference.
