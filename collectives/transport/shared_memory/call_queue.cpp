@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -76,17 +77,16 @@ void CallQueue::start() {
   const std::lock_guard lock(mutex_);
   if (queue_.empty() || started_ || closed_) return;
   started_ = true;
-  wake_thread();
+  if (!running_) wake_thread();  // whoever runs a call does this afterwards
 }
 
 void CallQueue::wake_thread() {
-  if (running_) return;  // whoever runs a call does this afterwards
   if (idle_ == 0) {
     const BlockedSignals signals;  // they are for the threads of the program
     try {
       threads_.emplace_back([self = shared_from_this()] { self->serve(); });
-    } catch (const std::system_error&) {  // the system has no more threads: those that are there come back
-      if (threads_.empty()) throw;
+    } catch (const std::system_error&) {  // the system has no more threads
+      if (threads_.empty()) started_ = false;  // those who wait run the calls; other threads would come back
     }
   }
   to_run_.notify_one();
@@ -149,6 +149,7 @@ void CallQueue::close(const std::function<void()>& interrupt) {
   {
     std::unique_lock lock(mutex_);
     if (running_ || !queue_.empty()) interrupt();
+    started_ = false;  // this thread runs what is left, which fails
     ended_.wait(lock, [&] { return !running_; });
     if (!failed_) failed_ = std::make_exception_ptr(SharedMemoryError("the group was closed"));
     while (!queue_.empty()) run_first(lock);
@@ -156,9 +157,12 @@ void CallQueue::close(const std::function<void()>& interrupt) {
     threads = std::move(threads_);
     to_run_.notify_all();
   }
+  // A callback that lets go of the group is on one of the threads: they end when their callbacks return.
+  const bool is_in_callback =
+      std::ranges::any_of(threads, [](const std::thread& each) { return each.get_id() == std::this_thread::get_id(); });
   for (std::thread& thread : threads) {
-    if (thread.get_id() == std::this_thread::get_id())
-      thread.detach();  // a callback has let go of the group; the thread ends when that returns
+    if (is_in_callback)
+      thread.detach();
     else
       thread.join();
   }

@@ -57,7 +57,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
 
  private:
   void serve();
-  /// Sees to it that a thread of the queue runs the first call. With the lock.
+  /// Has a thread of the queue run the first call, where there can be one. With the lock.
   void wake_thread();
   /// `lock` is released while the first of the queue runs.
   void run_first(std::unique_lock<std::mutex>& lock);
@@ -71,8 +71,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
   bool closed_ = false;
   int idle_ = 0;  // threads of the queue that wait for something to run
   std::exception_ptr failed_;  // the first failure is that of all later calls: the ranks are no longer in step
-  // From the first call on that nobody waits for at once: one, and one more for each whose callback waits. They keep the
-  // queue.
+  // From the first call on that nobody waits for at once: as many as calls run, or have what waits for their futures
+  // called, at the same time. They stay, and keep the queue.
   std::vector<std::thread> threads_;
 };
 
