@@ -107,7 +107,9 @@ std::string RemoteHost::absence() const {
                                    : fmt::format("no word for {} s", silence);
 }
 
-std::string RemoteHost::answers_again() const { return fmt::format("host {} answers again", name_); }
+std::string RemoteHost::answers_again() const {
+  return fmt::format("host {} answers{}", name_, was_silent_ ? " again" : "");
+}
 
 void RemoteHost::judge(const std::string& folder) { write(JudgedElsewhere{.folder = folder, .host = this_host()}); }
 
@@ -306,7 +308,7 @@ void RemoteHost::ping() {
   }
   if (silence >= kSilentAfter && state_ != State::silent) {
     const bool was_heard = state_ == State::heard;
-    if (was_heard) state_ = State::silent;
+    if (was_heard) state_ = State::silent, was_silent_ = true;
     if (was_heard || silence < kSilentAfter + kPingEvery) listener_.changed(*this);
   }
   send_ping();

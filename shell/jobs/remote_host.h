@@ -69,7 +69,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   std::string machine() const { return hello_ ? hello_->machine : ""; }
   /// Says why nothing is known of its ranks: "its relay ended (ssh exited with code 255)", "no word for 12 s".
   std::string absence() const;
-  /// Returns the message for a host that is heard after it was silent.
+  /// Returns the message for a host that is heard after its silence was told of.
   std::string answers_again() const;
 
   /// How many GPUs ranks of a session can have there.
@@ -120,6 +120,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   const std::string name_;
   const Listener listener_;
   State state_ = State::starting;
+  bool was_silent_ = false;  // after it was heard
   std::string launcher_;  // "ssh"
   std::string lost_words_;  // why it was given up
   std::unique_ptr<Child> child_;

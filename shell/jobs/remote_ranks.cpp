@@ -51,6 +51,7 @@ void RemoteRanks::start(const StartRanks& order, Listener listener) {
   if (host_->state() == RemoteHost::State::lost)
     throw StartError(fmt::format("host {}: {}", host_->name(), host_->absence()));
   host_->tell(order);
+  if (host_->state() == RemoteHost::State::silent) host_changed();  // nobody could be told before
 }
 
 void RemoteRanks::take(FromRelay&& message, std::vector<std::string> frames) {
@@ -139,9 +140,15 @@ void RemoteRanks::take(const RankEnded& ended, std::vector<std::string> frames) 
 
 void RemoteRanks::host_changed() {
   if (!listener_.failed) return;  // whoever waits for the host looks at its state
-  if (host_->state() == RemoteHost::State::heard) return listener_.warning(host_->answers_again());
+  if (host_->state() == RemoteHost::State::heard) {
+    if (std::exchange(told_silent_, false)) listener_.warning(host_->answers_again());
+    return;
+  }
   const std::string why = fmt::format("host {}: {}", host_->name(), host_->absence());
-  if (host_->state() != RemoteHost::State::lost) return listener_.warning(why);
+  if (host_->state() != RemoteHost::State::lost) {
+    told_silent_ = true;
+    return listener_.warning(why);
+  }
   listener_.failed(why);
   if (!is_started_) return;
   if (order_.first == 0) listener_.store_ended("is lost with host " + host_->name(), "");

@@ -74,6 +74,7 @@ class RemoteRanks : public RankPlace {
   Listener listener_;
   bool is_started_ = false, store_ended_ = false;
   bool has_warned_ = false;  // of messages that are none
+  bool told_silent_ = false;
   std::string folder_;  // of the session there
   std::map<int, Left> left_;  // by rank
   std::vector<int64_t> pids_;  // of the ranks
