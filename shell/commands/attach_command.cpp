@@ -31,8 +31,8 @@ std::string places_of(const AttachOptions& options) {
   if (!options.hosts.empty()) return options.hosts;
   if (const auto place = slurm_place()) return "slurm:" + place->job;
   // A step that joins the job from outside (srun --jobid) is not told how many nodes the job has.
-  const char* const job = std::getenv("SLURM_JOB_ID");
-  return job && !std::getenv("SLURM_JOB_NUM_NODES") ? fmt::format("slurm:{}", job) : "";
+  const char *const job = std::getenv("SLURM_JOB_ID"), *const step = std::getenv("SLURM_STEP_ID");
+  return job && step && !std::getenv("SLURM_JOB_NUM_NODES") ? fmt::format("slurm:{}", job) : "";
 }
 
 std::function<int()> set_up_attach(CLI::App& app) {

@@ -179,7 +179,7 @@ std::optional<RankExit> JobGroup::take_end(int number) {
   const JobMember* const member = job_.rank(number);
   if (member && member->proxy && !members_[static_cast<size_t>(number)].end) return std::nullopt;
   const SeenEnd end = end_of(number);
-  if (end.is_clean()) finished_.insert(number);
+  if (end.is_clean() || !end.is_known()) finished_.insert(number);
   return RankExit{end.words(), end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0};
 }
 

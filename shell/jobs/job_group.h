@@ -38,7 +38,7 @@ class JobGroup : public RankGroup {
   const Job& job() const { return job_; }
   /// Returns ranks whose processes run and that have not stopped.
   RankSet away() const;
-  /// Those whose processes have ended, and well.
+  /// Those whose processes have ended, and of which no failure is known: their launcher may have asked first how.
   const RankSet& finished() const { return finished_; }
   /// Returns those of `ranks` that live, as they describe themselves.
   std::vector<JobMember> members(const RankSet& ranks) const;

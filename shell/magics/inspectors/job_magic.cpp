@@ -13,6 +13,7 @@
 #include "shell/jobs/job_logs.h"
 #include "shell/jobs/job_picture.h"
 #include "shell/jobs/job_words.h"
+#include "shell/jobs/remote_host.h"
 #include "shell/text/table.h"
 
 namespace lockstep::shell {
@@ -204,7 +205,8 @@ CellOutcome memory_of_job(MagicCall& call) {
     const bool all_answer = call.session.live_ranks() == RankSet::all(call.session.world_size());
     std::map<int, std::string> sizes;
     for (const JobMember& member : members(call, std::nullopt)) {
-      if (member.proxy) {  // its number is that of a process of the other machine
+      const auto host = std::dynamic_pointer_cast<RemoteHost>(member.proxy);
+      if (host && !host->is_here()) {  // the number is that of a process of the other machine
         if (!all_answer)
           sizes[member.facts.rank] = fmt::format("on {}, whose processes can't be read here", member.facts.host);
         continue;
