@@ -250,14 +250,14 @@ void remember(const Description& mine, const Store& store, bool loopback,
   groups.all.push_back({mine, store, loopback, c10::weak_intrusive_ptr<JobBackend>(backend)});
 }
 
-/// Returns what this rank wishes for CPU tensors: shared memory, or what LOCKSTEP_BACKEND says, which may be unknown. Where
-/// there are tensors of devices, Gloo has to take all.
+/// Returns what this rank wishes for CPU tensors: shared memory, or what LOCKSTEP_BACKEND says, which may be unknown.
+/// Where there are tensors of devices, Gloo has to take all.
 std::string wish_for_cpu() {
   const char* const text = std::getenv("LOCKSTEP_BACKEND");
-  const std::string wish = text && *text ? text : "auto";
-  if (dist::BackendConfig("gloo").device_part()) return "gloo";
+  std::string wish = text && *text ? text : "auto";
   // A job that a cell has started inherits the variable of a session, which may be on GPUs.
-  return wish == "auto" || wish.ends_with("nccl") ? dist::kSharedMemory : wish;
+  if (wish == "auto" || wish.ends_with("nccl")) wish = dist::kSharedMemory;
+  return wish == dist::kSharedMemory && dist::BackendConfig("gloo").device_part() ? "gloo" : wish;
 }
 
 /// `shares`: all ranks are on this machine, and wish for shared memory.

@@ -28,7 +28,7 @@ class MemoryKillCounter {
  private:
   std::optional<MemoryKills> last_;
 };
-/// Returns ": probably out of memory (…)", for a process that was killed while the counter went up.
+/// Returns ": probably out of memory (…)", for a process that was killed and before which the counter went up.
 std::string out_of_memory_words(bool of_machine);
 
 /// Returns "; its core file is core.17 in its working directory", or which program has got it; empty where there is

@@ -137,8 +137,12 @@ constexpr int kMostSharing = dist::log_layout::kMostSharingRanks;
 
 std::string backend_on_cpu(const SessionOptions& options, int world_size) {
   if (options.backend != "auto") return options.backend == kSharedMemory ? kSharedMemory : "gloo";
-  const char* const wish = std::getenv("LOCKSTEP_BACKEND");  // of the backend `lockstep`, as in every Python job
-  const bool leaves_it = options.has_python_ranks() && wish && std::string_view(wish) == "gloo";
+  const char* const text = std::getenv("LOCKSTEP_BACKEND");  // of the backend `lockstep`, as in every Python job
+  const std::string wish = text && options.has_python_ranks() ? text : "";
+  const bool leaves_it = wish == "gloo";
+  // A session that a cell has started inherits that of its own session, which may be on GPUs.
+  if (!leaves_it && !wish.empty() && wish != "auto" && wish != kSharedMemory && !wish.ends_with("nccl"))
+    throw UsageError("LOCKSTEP_BACKEND is '" + wish + "'; it has to be auto, gloo or shared_memory");
   return options.is_here() && world_size > 1 && world_size <= kMostSharing && !leaves_it ? kSharedMemory : "gloo";
 }
 

@@ -1,5 +1,5 @@
-"""The backend `lockstep` of torch.distributed: shared memory or Gloo for CPU tensors and NCCL for CUDA tensors, with a log of
-every collective and a comparison of the ranks' calls before data moves (python/operators/job_backend.h)."""
+"""The backend `lockstep` of torch.distributed: shared memory or Gloo for CPU tensors and NCCL for CUDA tensors, with a
+log of every collective and a comparison of the ranks' calls before data moves (python/operators/job_backend.h)."""
 
 from __future__ import annotations
 
