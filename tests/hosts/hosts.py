@@ -127,7 +127,7 @@ class Host:
     def environment(self):
         kept = {name: value for name, value in os.environ.items()
                 if not name.startswith(("XDG_", "SSH_", "LC_")) and name not in ("TMPDIR", "HOME", "HOSTNAME", "PWD")}
-        return {**kept, "HOME": str(self.hosts.home), "XDG_RUNTIME_DIR": "/run/user/0", "PATH": path()}
+        return {**kept, "HOME": str(self.hosts.home), "XDG_RUNTIME_DIR": "/run/user/0", "PATH": path(), "LC_ALL": "C.UTF-8"}
 
     def processes(self):
         """The command lines of its processes by id, without process 1."""
