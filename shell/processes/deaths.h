@@ -28,6 +28,7 @@ class MemoryKillCounter {
  private:
   std::optional<MemoryKills> last_;
 };
+
 /// Returns ": probably out of memory (…)", for a process that was killed and before which the counter went up.
 std::string out_of_memory_words(bool of_machine);
 

@@ -85,6 +85,7 @@ void CallQueue::wake_thread() {
     const BlockedSignals signals;  // they are for the threads of the program
     try {
       threads_.emplace_back([self = shared_from_this()] { self->serve(); });
+      ++idle_;  // also before it runs, so that no more than needed are made
     } catch (const std::system_error&) {  // the system has no more threads
       if (threads_.empty()) started_ = false;  // those who wait run the calls; other threads would come back
     }
@@ -96,7 +97,6 @@ void CallQueue::serve() {
   pthread_setname_np(pthread_self(), "lockstep-shared");
   std::unique_lock lock(mutex_);
   for (;;) {
-    ++idle_;
     to_run_.wait(lock, [&] { return closed_ || (started_ && !running_); });
     --idle_;
     if (closed_) return;
@@ -104,6 +104,7 @@ void CallQueue::serve() {
       started_ = false;
     else
       run_first(lock);
+    ++idle_;
   }
 }
 

@@ -69,7 +69,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
   bool running_ = false;  // a thread runs one
   bool started_ = false;  // a thread of the queue is to run what is there
   bool closed_ = false;
-  int idle_ = 0;  // threads of the queue that wait for something to run
+  int idle_ = 0;  // threads of the queue that run nothing
   std::exception_ptr failed_;  // the first failure is that of all later calls: the ranks are no longer in step
   // From the first call on that nobody waits for at once: as many as calls run, or have what waits for their futures
   // called, at the same time. They stay, and keep the queue.
