@@ -188,14 +188,14 @@ std::vector<CallDigests> call_digests(const CollectiveLogReader& log) {
   return result;
 }
 
-std::optional<DifferingCalls> differing_calls(const std::map<int, std::vector<CallDigests>>& digests) {
+std::vector<DifferingCalls> differing_calls(const std::map<int, std::vector<CallDigests>>& digests) {
   using Calls = std::map<std::pair<std::string, int64_t>, uint64_t>;
   Calls calls, blocks;  // by key and number
-  std::optional<DifferingCalls> found;
+  std::map<std::tuple<int64_t, int64_t, std::string>, DifferingCalls> found;  // by last, first and key
   const auto compare = [&](Calls& known, const CallDigests& of, int64_t number, uint64_t digest, int64_t first,
                            int64_t last) {
     const bool is_alike = known.try_emplace({of.key, number}, digest).first->second == digest;
-    if (!is_alike && (!found || last < found->last)) found = DifferingCalls{of.group, first, last};
+    if (!is_alike) found.try_emplace({last, first, of.key}, DifferingCalls{of.key, of.group, first, last});
   };
   for (const auto& [rank, groups] : digests) {
     for (const CallDigests& each : groups) {
@@ -207,7 +207,15 @@ std::optional<DifferingCalls> differing_calls(const std::map<int, std::vector<Ca
         compare(blocks, each, block, digest, block * kBlock + 1, (block + 1) * kBlock);
     }
   }
-  return found;
+  std::vector<DifferingCalls> result;
+  for (auto& [order, each] : found) result.push_back(std::move(each));
+  return result;
+}
+
+std::string DifferingCalls::str() const {
+  return first == last
+             ? fmt::format("#{} of group {} is not the same collective on all ranks", first, group)
+             : fmt::format("#{} to #{} of group {} are not the same collectives on all ranks", first, last, group);
 }
 
 std::string DifferingTransfer::str(const std::string& place_of_sender, const std::string& place_of_receiver) const {
@@ -221,7 +229,7 @@ std::string DifferingTransfer::str(const std::string& place_of_sender, const std
                      sent.to, place(place_of_sender), amount_text(expected), place(place_of_receiver), what, group);
 }
 
-std::optional<DifferingTransfer> differing_transfer(const std::map<int, std::vector<CallDigests>>& digests) {
+std::vector<DifferingTransfer> differing_transfers(const std::map<int, std::vector<CallDigests>>& digests) {
   std::map<std::tuple<std::string, int, int, int, int, int64_t>, const Transfer*> sent;
   const auto key = [](const CallDigests& group, const Transfer& of) {
     return std::tuple(group.key, of.kind, of.from, of.to, of.tag, of.number);
@@ -230,15 +238,15 @@ std::optional<DifferingTransfer> differing_transfer(const std::map<int, std::vec
     for (const CallDigests& group : groups)
       for (const Transfer& each : group.transfers)
         if (each.from == rank) sent[key(group, each)] = &each;
-  std::optional<DifferingTransfer> found;
+  std::vector<DifferingTransfer> found;
   for (const auto& [rank, groups] : digests)
     for (const CallDigests& group : groups)
       for (const Transfer& each : group.transfers) {
         const auto other = each.to == rank ? sent.find(key(group, each)) : sent.end();
-        if (other == sent.end() || other->second->agrees_with(each)) continue;
-        if (!found || each.number < found->expected.number)
-          found = DifferingTransfer{group.group, *other->second, each};
+        if (other != sent.end() && !other->second->agrees_with(each))
+          found.push_back({group.key, group.group, *other->second, each});
       }
+  std::ranges::stable_sort(found, {}, [](const DifferingTransfer& each) { return each.expected.number; });
   return found;
 }
 

@@ -50,24 +50,27 @@ std::vector<CallDigests> call_digests(const CollectiveLogReader& log);
 
 /// The calls `first` to `last` of a group, not all of which are alike on all ranks.
 struct DifferingCalls {
-  std::string group;
+  std::string key, group;  // as CallDigests has them
   int64_t first = 0, last = 0;
+
+  /// Returns "#65 to #128 of group default are not the same collectives on all ranks".
+  std::string str() const;
 };
 
-/// Returns the first calls that differ between the ranks of `digests`. Nothing where those that can be compared are
-/// alike: of ranks that are more than 64 calls apart only whole blocks are.
-std::optional<DifferingCalls> differing_calls(const std::map<int, std::vector<CallDigests>>& digests);
+/// Returns the calls that differ between the ranks of `digests`, in the order of their last numbers. Nothing where those
+/// that can be compared are alike: of ranks that are more than 64 calls apart only whole blocks are.
+std::vector<DifferingCalls> differing_calls(const std::map<int, std::vector<CallDigests>>& digests);
 
 /// What a rank sends, and what the other one expects in its place.
 struct DifferingTransfer {
-  std::string group;
+  std::string key, group;  // as CallDigests has them
   Transfer sent, expected;
 
   /// Returns "rank 0 sends 16 bytes of float32 to rank 2 (train.py:43), which …"; the places may be empty.
   std::string str(const std::string& place_of_sender, const std::string& place_of_receiver) const;
 };
 
-/// Returns the first such data, of the newest that both ranks know.
-std::optional<DifferingTransfer> differing_transfer(const std::map<int, std::vector<CallDigests>>& digests);
+/// Returns all such data, of the newest that both ranks know, in the order of their numbers.
+std::vector<DifferingTransfer> differing_transfers(const std::map<int, std::vector<CallDigests>>& digests);
 
 }  // namespace lockstep::dist

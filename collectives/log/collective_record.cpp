@@ -33,10 +33,17 @@ CollectiveStage CollectiveRecord::stage() const {
   return looked_ns > 0 ? CollectiveStage::waiting_for_stream : CollectiveStage::enqueued;
 }
 
+bool is_cell(const std::string& file) { return file.starts_with("<cell ") && file.ends_with('>'); }
+
 std::string CallPlace::str() const {
-  if (file.empty()) return {};
+  if (file.empty() || is_cell(file)) return line_str();
   const std::string in = function.empty() || function == "<module>" ? "" : " in " + function;
   return fmt::format("{}:{}{}", file, line, in);
+}
+
+std::string CallPlace::line_str() const {
+  if (file.empty()) return {};
+  return fmt::format("{}, line {}", is_cell(file) ? file.substr(1, file.size() - 2) : file, line);
 }
 
 bool is_send(const CollectiveRecord& record) { return record.point_to_point && record.op.starts_with("send"); }

@@ -18,14 +18,19 @@ enum class CollectiveStage : uint8_t { entered, enqueued, waiting_for_stream, re
 /// Returns the name in JSON: "waiting_for_stream".
 const char* stage_name(CollectiveStage stage);
 
+/// Whether it is the name of a cell of Python: "<cell 7>".
+bool is_cell(const std::string& file);
+
 /// A line of a program.
 struct CallPlace {
   std::string file;  // empty: unknown
   int64_t line = 0;
   std::string function;
 
-  /// Returns "train.py:88 in step" or "train+0x4a1b"; empty where the place is unknown.
+  /// Returns "train.py:88 in step", "train+0x4a1b" or "cell 7, line 4"; empty where the place is unknown.
   std::string str() const;
+  /// Returns "train.py, line 88", or "cell 7, line 4" for a cell of Python; empty where the place is unknown.
+  std::string line_str() const;
 };
 
 struct CollectiveRecord {

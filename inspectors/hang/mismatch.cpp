@@ -23,6 +23,42 @@ bool reports_itself(const RankPicture& rank, const CollectiveRecord& call) {
 }
 }  // namespace
 
+std::optional<Finding> mismatch_of_call(const HangPicture& picture, const std::string& group, int64_t seq,
+                                        const std::string& inspector) {
+  std::vector<dist::Camp> camps;
+  for (const RankPicture& rank : picture.ranks)
+    for (const CollectiveRecord& record : rank.recent) {
+      if (record.group != group || record.seq != seq || record.point_to_point) continue;
+      if (reports_itself(rank, record)) return std::nullopt;
+      auto camp =
+          std::ranges::find_if(camps, [&](const dist::Camp& each) { return dist::fit_together(*each.call, record); });
+      if (camp == camps.end()) camp = camps.insert(camps.end(), {{}, &record, &rank.recent});
+      camp->ranks.insert(rank.rank);
+    }
+  if (camps.size() < 2) return std::nullopt;
+  std::ranges::stable_sort(camps, {}, [](const dist::Camp& camp) { return camp.ranks.size(); });
+  const dist::CallDifference difference = dist::difference_of(camps, group, seq);
+  Finding finding =
+      About{.inspector = inspector, .object = {}, .step = {}, .ranks = {}}.finding(Severity::fault, difference.verdict);
+  const auto line_in = [&](const dist::Camp& camp) {
+    return line_of(*picture.rank(camp.ranks.ranks().front()), *camp.call);
+  };
+  RankSet all;
+  for (const dist::Camp& camp : camps) {
+    all = all | camp.ranks;
+    finding.message += fmt::format("{}{} called {}{}", finding.message.empty() ? "" : ", ", camp.ranks.words(),
+                                   describe(*camp.call), in_brackets(line_in(camp)));
+  }
+  const RankSet& many = camps.back().ranks;
+  const bool majority = 2 * many.size() > all.size();
+  finding.ranks = majority ? all - many : all;
+  if (majority) finding.reference_ranks = many;
+  finding.op = dist::to_finding_op(*camps.back().call);
+  if (const std::string line = line_in(camps.front()); !line.empty()) finding.where = line;
+  finding.message += fmt::format(" as #{} of group {}{}. {}", seq, group, difference.order_words, kOneOrder);
+  return finding;
+}
+
 std::vector<ProvenHang> mismatched_calls(const HangPicture& picture) {
   std::vector<ProvenHang> hangs;
   if (picture.calls_compared) return hangs;
@@ -32,46 +68,15 @@ std::vector<ProvenHang> mismatched_calls(const HangPicture& picture) {
     for (const RankWait& wait : rank.waits) {
       if (wait.call.point_to_point || !rank.has_log) continue;
       if (!seen.insert({wait.call.group, wait.call.seq}).second) continue;
-      std::vector<dist::Camp> camps;
-      bool reported = false;
-      for (const RankPicture& peer : picture.ranks)
-        for (const CollectiveRecord& record : peer.recent) {
-          if (record.group != wait.call.group || record.seq != wait.call.seq || record.point_to_point) continue;
-          auto camp = std::ranges::find_if(
-              camps, [&](const dist::Camp& each) { return dist::fit_together(*each.call, record); });
-          if (camp == camps.end()) camp = camps.insert(camps.end(), {{}, &record, &peer.recent});
-          camp->ranks.insert(peer.rank);
-          reported = reported || reports_itself(peer, record);
-        }
-      if (camps.size() < 2 || reported) continue;
-      std::ranges::stable_sort(camps, {}, [](const dist::Camp& camp) { return camp.ranks.size(); });
-      const dist::CallDifference difference = dist::difference_of(camps, wait.call.group, wait.call.seq);
-      ProvenHang hang;
-      Finding& finding = hang.finding = About{.inspector = "hang", .object = {}, .step = {}, .ranks = {}}.finding(
-          Severity::fault, difference.verdict);
-      const auto line_in = [&](const dist::Camp& camp) {
-        return line_of(*picture.rank(camp.ranks.ranks().front()), *camp.call);
-      };
-      RankSet all;
-      for (const dist::Camp& camp : camps) {
-        all = all | camp.ranks;
-        finding.message += fmt::format("{}{} called {}{}", finding.message.empty() ? "" : ", ", camp.ranks.words(),
-                                       describe(*camp.call), in_brackets(line_in(camp)));
-      }
-      const RankSet& many = camps.back().ranks;
-      const bool majority = 2 * many.size() > all.size();
-      finding.ranks = majority ? all - many : all;
-      if (majority) finding.reference_ranks = many;
-      finding.op = dist::to_finding_op(*camps.back().call);
-      if (const std::string line = line_in(camps.front()); !line.empty()) finding.where = line;
-      finding.message +=
-          fmt::format(" as #{} of group {}{}. {}", wait.call.seq, wait.call.group, difference.order_words, kOneOrder);
+      const auto finding = mismatch_of_call(picture, wait.call.group, wait.call.seq, "hang");
+      if (!finding) continue;
+      ProvenHang hang{.finding = *finding};
       for (const RankPicture& each : picture.ranks)
         if (!each.gone() && std::any_of(each.waits.begin(), each.waits.end(), [&](const RankWait& w) {
               return w.call.group == wait.call.group && w.call.seq == wait.call.seq;
             }))
           hang.waiting.insert(each.rank);
-      hang.missing = finding.ranks;
+      hang.missing = finding->ranks;
       hang.key = fmt::format("{} {}", wait.call.group, wait.call.seq);
       hangs.push_back(std::move(hang));
     }

@@ -2,10 +2,12 @@
 // doing, from its I/O thread. Plain values, so that tests can make them up.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "collectives/log/call_digests.h"
 #include "collectives/log/collective_log.h"
 #include "inspectors/evidence/evidence.h"
 #include "inspectors/hang/activity.h"
@@ -54,7 +56,9 @@ struct RankPicture {
   std::vector<dist::LoggedGroup> groups;
   std::vector<dist::CollectiveRecord> recent;  // oldest first
   std::string last_where;  // the line of the newest record
+  std::map<uint64_t, std::string> lines;  // of other records, by `entry`, where they have been asked for
   std::vector<CaughtThrow> caught;  // oldest first; only the newest are kept
+  std::vector<dist::CallDigests> digests;  // where LogPart asks for them
 
   bool gone() const { return place != Place::in_cell; }
   /// Whether it left the cell without an error.
@@ -82,8 +86,13 @@ struct HangPicture {
 /// So many of the newest records show the usual order of calls, and stragglers.
 inline constexpr size_t kRecentRecords = 512;
 
-/// Fills in the waits (without lines), groups and `recent` newest records of the log at `path`. Returns false if it
-/// can't be read.
-bool read_log(RankPicture& rank, const std::string& path, size_t recent = kRecentRecords);
+/// What is read of a log besides its waits and groups.
+struct LogPart {
+  size_t recent = kRecentRecords;  // how many of the newest records
+  bool digests = false;  // those of its calls, too
+};
+
+/// Fills in the waits (without lines), groups and `part` of the log at `path`. Returns false if it can't be read.
+bool read_log(RankPicture& rank, const std::string& path, const LogPart& part = {});
 
 }  // namespace lockstep::inspect

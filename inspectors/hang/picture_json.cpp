@@ -46,8 +46,9 @@ struct Log {
   int64_t realtime_minus_monotonic = 0;
   std::vector<dist::CollectiveRecord> in_flight, recent;
   std::vector<SentGroup> groups;
+  std::vector<dist::CallDigests> digests;
 };
-LOCKSTEP_JSON(Log, has_log, main_thread, realtime_minus_monotonic, in_flight, recent, groups)
+LOCKSTEP_JSON(Log, has_log, main_thread, realtime_minus_monotonic, in_flight, recent, groups, digests)
 
 }  // namespace
 
@@ -57,7 +58,8 @@ nlohmann::json log_json(const RankPicture& rank) {
           .realtime_minus_monotonic = rank.realtime_minus_monotonic,
           .in_flight = {},
           .recent = rank.recent,
-          .groups = {}};
+          .groups = {},
+          .digests = rank.digests};
   for (const dist::LoggedGroup& each : rank.groups) log.groups.push_back(sent_group(each));
   for (const RankWait& each : rank.waits) log.in_flight.push_back(each.call);
   return log;
@@ -69,6 +71,7 @@ void take_log_json(RankPicture& rank, const nlohmann::json& json) {
   rank.main_thread = log.main_thread;
   rank.realtime_minus_monotonic = log.realtime_minus_monotonic;
   rank.recent = std::move(log.recent);
+  rank.digests = std::move(log.digests);
   rank.groups.clear();
   for (SentGroup& each : log.groups) rank.groups.push_back(received_group(std::move(each)));
   rank.waits.clear();

@@ -139,6 +139,7 @@ std::string caught_words(const RankPicture& rank, const dist::CollectiveRecord& 
 std::string line_of(const RankPicture& rank, const dist::CollectiveRecord& record) {
   for (const RankWait& wait : rank.waits)
     if (wait.call.group == record.group && wait.call.seq == record.seq) return wait.where;
+  if (const auto line = rank.lines.find(record.entry); line != rank.lines.end()) return line->second;
   if (!rank.recent.empty() && rank.recent.back().entry == record.entry) return rank.last_where;
   return {};
 }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "collectives/log/collective_record.h"
 #include "inspectors/trace/call_site.h"
 
 namespace lockstep::python {
@@ -27,7 +28,7 @@ Sites& sites() {
 }
 
 bool is_of_users(const Sites& all, const std::string& file) {
-  return !file.starts_with('<') &&
+  return (!file.starts_with('<') || dist::is_cell(file)) &&
          std::ranges::none_of(all.skipped, [&](const std::string& folder) { return file.starts_with(folder); });
 }
 
@@ -41,8 +42,10 @@ inspect::CallSite capture() {
     const auto& frame = symbolized.all_frames.at(index);
     if (!is_of_users(all, frame.filename)) continue;
     const bool inside = frame.filename.starts_with(all.folder);
-    std::string text =
-        fmt::format("{}, line {}", inside ? frame.filename.substr(all.folder.size()) : frame.filename, frame.lineno);
+    const dist::CallPlace place{.file = inside ? frame.filename.substr(all.folder.size()) : frame.filename,
+                                .line = static_cast<int64_t>(frame.lineno),
+                                .function = {}};
+    std::string text = place.line_str();
     const auto [number, fresh] = all.numbers.try_emplace(text, all.texts.size() + 1);
     if (fresh) all.texts.push_back(std::move(text));
     site.addresses[0] = number->second;

@@ -513,18 +513,13 @@ json calls_in_flight(const Call&) {
   std::string last;
   if (const auto log = job_log()) {
     const dist::CollectiveLogReader reader(log->mapping());
-    const auto where = [](const dist::CollectiveRecord& record) {
-      const bool in_cell = record.place.file.starts_with("<cell ");
-      const std::string file = in_cell ? record.place.file.substr(1, record.place.file.size() - 2) : record.place.file;
-      return file.empty() ? file : fmt::format("{}, line {}", file, record.place.line);
-    };
     for (const dist::CollectiveRecord& record : reader.in_flight())
       calls.push_back({{"entry", record.entry},
                        {"op", record.op},
                        {"seq", record.seq},
                        {"entered_s_ago", static_cast<double>(dist::monotonic_ns() - record.entered_ns) / 1e9},
-                       {"where", where(record)}});
-    if (const auto records = reader.last(1); !records.empty()) last = where(records.front());
+                       {"where", record.place.line_str()}});
+    if (const auto records = reader.last(1); !records.empty()) last = records.front().place.line_str();
   }
   return {{"calls", calls}, {"last", last}};
 }

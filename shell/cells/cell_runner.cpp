@@ -41,7 +41,8 @@ CellRunner::CellRunner(EventLoop& loop, ObjectSource& compiler, RankGroup& worke
       hangs_(services_, cells_,
              {.add_finding = [this](Finding finding, int64_t number) { add_finding(std::move(finding), number, -1); },
               .interrupt = [this](const RankSet& ranks) { stopper_.interrupt(ranks); },
-              .end_what_stays = [this] { stopper_.end_what_stays(); }}) {
+              .end_what_stays = [this] { stopper_.end_what_stays(); }}),
+      comparison_(services_, hangs_, queries_) {
   output_.expect(workers.live());
 }
 
@@ -199,6 +200,8 @@ CodeResult CellRunner::end_serving(OpenCell& cell, std::string compiler_messages
   cells_.stop_serving();
   CodeResult result;
   if (cell.run.over()) {
+    if (cell.has_met)
+      if (auto finding = comparison_.find(cell.run)) add_finding(std::move(*finding), cell.run.number(), -1);
     result = close(cell);
   } else {
     preparation_.settle(cell, true);
@@ -378,6 +381,7 @@ void CellRunner::handle(int rank, FromWorker&, protocol::Done& message) {
   if (message.regroup) connections_.lose_step();
   const bool was_waiting = cell->run.is_in(CellRun::Phase::waiting, rank) || hangs_.has_reported(cell->run.id(), rank);
   cell->run.done(rank, message);
+  cell->has_met = cell->has_met || !message.meetings.empty();
   connections_.left(rank);
   if (was_waiting) services_.emit(RankEvent{rank, RankState::idle, ""});
   left(rank, message.status);
@@ -431,7 +435,7 @@ void CellRunner::close_if_over(OpenCell& cell) {
 std::string CellRunner::note_last_step(int rank) {
   inspect::RankPicture picture;
   picture.rank = rank;
-  services_.workers.read_logs({&picture}, 1);
+  services_.workers.read_logs({&picture}, {.recent = 1});
   if (services_.workers.can_restart(rank)) past_.died(rank, picture.cell, picture.step);
   if (picture.recent.empty()) return "";
   const dist::CollectiveRecord& last = picture.recent.back();

@@ -8,9 +8,9 @@
 // Such ranks are busy; cells on the others may still join them. The cell is closed when its last rank comes back.
 //
 // The parts: open_cells.h (which cells are not over), cell_preparation.h, cell_stopper.h (interrupts and limits),
-// group_connections.h, hang_reporter.h (who waits for whom), cell_output.h and cell_findings.h (what the ranks write
-// and find), death_reports.h, rank_queries.h. This class connects them with one another and with the messages of the
-// ranks. All of it is on the session's thread.
+// group_connections.h, hang_reporter.h (who waits for whom), call_comparison.h (calls of ranks on different machines),
+// cell_output.h and cell_findings.h (what the ranks write and find), death_reports.h, rank_queries.h. This class connects
+// them with one another and with the messages of the ranks. All of it is on the session's thread.
 #pragma once
 #include <functional>
 #include <map>
@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "shell/cells/call_comparison.h"
 #include "shell/cells/cell_findings.h"
 #include "shell/cells/cell_output.h"
 #include "shell/cells/cell_preparation.h"
@@ -162,6 +163,7 @@ class CellRunner {
   DeathReports deaths_;
   RankQueries queries_;
   HangReporter hangs_;
+  CallComparison comparison_;
   std::optional<BeforeInterrupt> before_interrupt_;
   EventLoop::Clock::time_point served_since_;
 };

@@ -95,7 +95,7 @@ void take_waiting(RankPicture& rank, const protocol::Waiting& message) {
 
 }  // namespace
 
-std::vector<RankPicture> HangPictures::logs_of(const RankSet& ranks, size_t recent) const {
+std::vector<RankPicture> HangPictures::logs_of(const RankSet& ranks, const inspect::LogPart& part) const {
   std::vector<RankPicture> pictures(static_cast<size_t>(ranks.size()));
   std::vector<RankPicture*> read;
   for (const int rank : ranks) {
@@ -103,7 +103,7 @@ std::vector<RankPicture> HangPictures::logs_of(const RankSet& ranks, size_t rece
     each.rank = rank;
     read.push_back(&each);
   }
-  services_.workers.read_logs(read, recent);
+  services_.workers.read_logs(read, part);
   return pictures;
 }
 
@@ -111,7 +111,7 @@ std::vector<RankPicture> HangPictures::logs_of(const RankSet& ranks, size_t rece
 protocol::question::Hang HangPictures::question() const {
   const RankGroup& workers = services_.workers;
   protocol::question::Hang question;
-  for (const RankPicture& dead : logs_of(RankSet::all(workers.world_size()) - workers.live(), 1)) {
+  for (const RankPicture& dead : logs_of(RankSet::all(workers.world_size()) - workers.live(), {.recent = 1})) {
     if (dead.recent.empty() || !dead.recent.back().site_cell) continue;
     question.sites.push_back({*dead.recent.back().site_cell, dead.recent.back().site_offset, dead.rank});
   }
@@ -150,7 +150,7 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
   const auto statuses = run ? run->rank_status() : std::map<int, CellStatus>{};
   const auto lines = lines_of_dead(answers);
   const RankSet live = services_.workers.live();
-  for (RankPicture& rank : logs_of(RankSet::all(services_.workers.world_size()), recent)) {
+  for (RankPicture& rank : logs_of(RankSet::all(services_.workers.world_size()), {.recent = recent})) {
     const int number = rank.rank;
     rank.place = place_of(number, run, live);
     if (rank.gone()) rank.activity = FindingKind::idle;
@@ -179,26 +179,26 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
 
 std::map<int, std::set<uint64_t>> HangPictures::entries_in_flight() const {
   std::map<int, std::set<uint64_t>> result;
-  for (const RankPicture& picture : logs_of(services_.workers.live(), 0))
+  for (const RankPicture& picture : logs_of(services_.workers.live(), {.recent = 0}))
     for (const auto& wait : picture.waits) result[picture.rank].insert(wait.call.entry);
   return result;
 }
 
 std::vector<inspect::RankWait> HangPictures::waits_of(int rank, int64_t id) const {
-  std::vector<inspect::RankWait> waits = std::move(logs_of({rank}, 0).front().waits);
+  std::vector<inspect::RankWait> waits = std::move(logs_of({rank}, {.recent = 0}).front().waits);
   std::erase_if(waits, [id](const auto& wait) { return wait.call.cell != id; });
   return waits;
 }
 
 RankSet HangPictures::outside_collectives(const RankSet& ranks) const {
   RankSet result;
-  for (const RankPicture& picture : logs_of(ranks, 0))
+  for (const RankPicture& picture : logs_of(ranks, {.recent = 0}))
     if (picture.has_log && picture.waits.empty()) result.insert(picture.rank);
   return result;
 }
 
 HangPictures::Progress HangPictures::progress_of(int rank) const {
-  const RankPicture picture = std::move(logs_of({rank}, 1).front());
+  const RankPicture picture = std::move(logs_of({rank}, {.recent = 1}).front());
   Progress progress;
   if (!picture.recent.empty()) progress.newest = picture.recent.back().entry;
   for (const auto& wait : picture.waits) progress.in_flight.insert(wait.call.entry);

@@ -26,6 +26,8 @@ class HangPictures {
   inspect::HangPicture picture(const CellRun* run, const std::map<int, nlohmann::json>& answers,
                                size_t recent = inspect::kRecentRecords) const;
 
+  /// Returns pictures of ranks that have nothing but their logs.
+  std::vector<inspect::RankPicture> logs_of(const RankSet& ranks, const inspect::LogPart& part) const;
   /// Returns the numbers in the log of the collectives that each live rank is in.
   std::map<int, std::set<uint64_t>> entries_in_flight() const;
   /// Returns the collectives that a rank is in, or has begun, in the cell `id`, oldest first, from its log.
@@ -42,8 +44,6 @@ class HangPictures {
   Progress progress_of(int rank) const;
 
  private:
-  /// Returns pictures of ranks that have nothing but their logs.
-  std::vector<inspect::RankPicture> logs_of(const RankSet& ranks, size_t recent) const;
   inspect::RankPicture::Place place_of(int rank, const CellRun* run, const RankSet& live) const;
   std::map<int, std::string> lines_of_dead(const std::map<int, nlohmann::json>& answers) const;
 

@@ -77,6 +77,10 @@ void HangReporter::left(int rank, CellStatus how) {
   if (cells_.is_any_busy()) departures_.report_soon();
 }
 
+bool HangReporter::has_reported(const std::string& group, int64_t seq) const {
+  return reported_.contains(fmt::format("{} {}", group, seq));  // as ProvenHang::key of mismatched_calls()
+}
+
 void HangReporter::regrouped(const RankSet& ranks) {
   reported_.clear();
   departures_.regrouped(ranks);

@@ -63,6 +63,8 @@ class HangReporter {
   bool has_reported(int64_t cell, int rank) const {
     return reported_waits_.lower_bound({cell, rank, 0}) != reported_waits_.lower_bound({cell, rank + 1, 0});
   }
+  /// Whether a hang that has been reported is that of this call.
+  bool has_reported(const std::string& group, int64_t seq) const;
   const HangPictures& pictures() const { return pictures_; }
 
  private:

@@ -19,6 +19,7 @@ struct OpenCell {
   CellRun run;
   CellEvent event;  // what is known of it before its end
   std::optional<CellStatus> not_loaded;  // why nothing of it has run, where no rank is the cause
+  bool has_met = false;  // a rank has met others in it
   bool settles = false;  // the compiler waits for Settle
   RankSet reported_dead;  // whose deaths have been reported while the others run on
   bool reported_no_store = false;  // that it can make no new group without the store

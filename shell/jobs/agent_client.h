@@ -3,6 +3,7 @@
 #pragma once
 #include <chrono>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -38,6 +39,8 @@ class RankProxy {
   virtual std::map<int, AgentAnswer> receive(int64_t number, Clock::time_point end) = 0;
   /// The path there of a socket through which a rank comes to the hub of this process.
   virtual std::string hub_path() const = 0;
+  /// Makes a file of `bytes` in the folder of the session there. Returns its path.
+  virtual std::string put(const std::string& name, const std::shared_ptr<const std::string>& bytes) = 0;
   /// Turns times of that machine's clock into those of this one's.
   virtual void to_local_time(inspect::Evidence& evidence) const = 0;
 };

@@ -10,6 +10,7 @@
 
 #include "collectives/log/process_identity.h"
 #include "protocol/error.h"
+#include "protocol/files.h"
 #include "protocol/runtime_folder.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/find_job.h"
@@ -122,7 +123,20 @@ void JobGroup::wait_connected() {
 
 void JobGroup::make_ready(const std::string& prelude, const Versions&) {
   prelude_ = prelude;
-  hub_.send(live(), protocol::Prelude{prelude_});
+  send_prelude(live());
+}
+
+void JobGroup::send_prelude(const RankSet& ranks) {
+  for (const int each : ranks) {
+    const JobMember* const member = job_.rank(each);
+    if (!member || !member->proxy) {
+      hub_.send(each, protocol::Prelude{prelude_});
+      continue;
+    }
+    if (!prelude_bytes_)
+      prelude_bytes_ = std::make_shared<const std::string>(protocol::read_file(prelude_).value_or(""));
+    hub_.send(each, protocol::Prelude{member->proxy->put("prelude", prelude_bytes_)});
+  }
 }
 
 void JobGroup::give_up(int number, const std::string& why) {
@@ -133,7 +147,7 @@ void JobGroup::give_up(int number, const std::string& why) {
 void JobGroup::came(int number) {
   if (rank(number).state == State::ready) {
     expected_.erase(number);
-    if (!prelude_.empty()) hub_.send(number, protocol::Prelude{prelude_});
+    if (!prelude_.empty()) send_prelude({number});
     if (!starting_) announce(number);
     return;
   }

@@ -4,6 +4,7 @@
 //
 //   away ⇄ ready          dead from both
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -33,7 +34,7 @@ class JobGroup : public RankGroup {
   bool owns_processes() const override { return false; }
   std::string absence(int rank) const override;
   /// Ranks of a job are not judged by their logs: their agents are asked.
-  void read_logs(const std::vector<inspect::RankPicture*>&, size_t) const override {}
+  void read_logs(const std::vector<inspect::RankPicture*>&, const inspect::LogPart&) const override {}
 
   const Job& job() const { return job_; }
   /// Returns ranks whose processes run and that have not stopped.
@@ -81,6 +82,8 @@ class JobGroup : public RankGroup {
   /// A rank that stops later waits for another shell, and says so.
   void begin_shutdown() override;
 
+  /// Has ranks load the prelude, which is sent to those on other machines.
+  void send_prelude(const RankSet& ranks);
   void watch_folders();
   /// Asks the rank to connect, now or at its next stop. Returns whether it has stopped.
   bool invite(int rank);
@@ -99,7 +102,8 @@ class JobGroup : public RankGroup {
   RankSet arrivals_;  // not announced yet
   RankSet finished_;
   Deadline announcement_;
-  std::string prelude_;  // empty: no C++ cell has run
+  std::string prelude_;  // its file; empty: no C++ cell has run
+  std::shared_ptr<const std::string> prelude_bytes_;  // once they have been sent
 };
 
 }  // namespace lockstep::shell

@@ -167,34 +167,31 @@ bool JobRun::find_differing_calls() {
   for (const JobMember& each : ranks)
     if (!each.proxy) digests[each.facts.rank] = read_call_digests(each.folder(), each.facts.rank, each.facts.pid);
   const auto differing = dist::differing_calls(digests);
-  auto transfer = differing ? std::nullopt : dist::differing_transfer(digests);
-  if (!differing && !transfer) return false;
+  auto transfers = differing.empty() ? dist::differing_transfers(digests) : std::vector<dist::DifferingTransfer>();
+  if (differing.empty() && transfers.empty()) return false;
   inspect::Remains picture = picture_of(ranks, kDigestsLimit);
   if (signals_->has_come()) return false;
   last_picture_ = std::move(picture);
-  std::vector<Finding> findings = transfer ? std::vector<Finding>() : differing_calls_of(with_ends());
+  std::vector<Finding> findings = differing.empty() ? std::vector<Finding>() : differing_calls_of(with_ends());
   Finding finding =
       inspect::About{.inspector = inspect::judging::kComparison, .object = {}, .step = {}, .ranks = {}}.finding(
           Severity::fault, Verdict::op_mismatch);
-  if (transfer) {
-    transfer->group = name_of_group(last_picture_, transfer->group);
-    finding.ranks = RankSet({transfer->sent.from, transfer->sent.to});
-    finding.message = transfer->str(place_of_call(last_picture_, transfer->sent.from, transfer->sent.entry),
-                                    place_of_call(last_picture_, transfer->sent.to, transfer->expected.entry));
+  if (differing.empty()) {
+    dist::DifferingTransfer& transfer = transfers.front();
+    transfer.group = name_of_group(last_picture_, transfer.group);
+    finding.ranks = RankSet({transfer.sent.from, transfer.sent.to});
+    finding.message = transfer.str(place_of_call(last_picture_, transfer.sent.from, transfer.sent.entry),
+                                   place_of_call(last_picture_, transfer.sent.to, transfer.expected.entry));
     findings.push_back(std::move(finding));
     name_hosts(host_of_, findings);
   } else if (findings.empty()) {  // the logs have gone on since
     for (const auto& [rank, each] : digests) finding.ranks.insert(rank);
-    finding.message =
-        fmt::format("{} of group {} are not the same collectives on all ranks",
-                    differing->first == differing->last ? fmt::format("#{}", differing->first)
-                                                        : fmt::format("#{} to #{}", differing->first, differing->last),
-                    differing->group);
+    finding.message = differing.front().str();
     findings.push_back(std::move(finding));
   }
   end_with(std::move(findings), kExitFailed,
-           transfer ? "a rank does not send what another one expects; ending the job"
-                    : "ranks on different machines have called different collectives; ending the job");
+           differing.empty() ? "a rank does not send what another one expects; ending the job"
+                             : "ranks on different machines have called different collectives; ending the job");
   return true;
 }
 

@@ -389,8 +389,8 @@ std::string PythonRanks::last_lines(int rank) {
   return found == processes_.end() ? "" : found->second.tail->last_lines();
 }
 
-void PythonRanks::read_log(inspect::RankPicture& rank, size_t recent) {
-  inspect::read_log(rank, protocol::rank_log(folder_.path(), rank.rank), recent);
+void PythonRanks::read_log(inspect::RankPicture& rank, const inspect::LogPart& part) {
+  inspect::read_log(rank, protocol::rank_log(folder_.path(), rank.rank), part);
 }
 
 }  // namespace lockstep::shell

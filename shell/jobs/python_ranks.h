@@ -65,7 +65,7 @@ class PythonRanks : public LocalPlace {
   std::unique_ptr<LastOutput> release_output(int rank) override { return std::move(processes_.at(rank).output); }
   /// Whether the ranks have the backend `lockstep`, or one of PyTorch's own.
   bool is_watched() const { return order_.backend == "auto" || order_.backend == kSharedMemory; }
-  void read_log(inspect::RankPicture& rank, size_t recent) override;
+  void read_log(inspect::RankPicture& rank, const inspect::LogPart& part) override;
   RankSet ranks_here() const;
   nlohmann::json rank_json(int rank, int64_t generation) const;
   /// Returns what _start.py reads.

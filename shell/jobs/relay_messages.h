@@ -60,16 +60,19 @@ struct RestartRank {
   std::string identity;
   int64_t generation = 0;
 };
-/// Frame 0 becomes a file in the folder of the session there. Messages to the relay are taken in their order: a rank
-/// that hears of the file later finds it.
+/// Frame 0 is the next piece of a file, which is in the folder of the session there once the last piece has come. Such
+/// messages, and those that follow, are taken in their order: a rank that hears of the file later finds it. Answered by
+/// FileTaken.
 struct PutFile {
   std::string name;
+  bool is_last = true;
 };
 /// Asks for the collective logs of ranks. Answered by Logs.
 struct ReadLogs {
   int64_t number = 0;
   std::vector<int> ranks;
-  uint64_t recent = 0;  // records of each
+  uint64_t recent = 0;  // as inspect::LogPart
+  bool digests = false;
 };
 /// The session ends: ranks that end now are not looked after one by one.
 struct EndSoon {};
@@ -142,6 +145,8 @@ struct RankEnded {
 struct StoreEnded {
   std::string how, last_lines;
 };
+/// A piece of a file has come.
+struct FileTaken {};
 struct RelayWarning {
   std::string text;
 };
@@ -173,8 +178,8 @@ LOCKSTEP_MESSAGE("judged_elsewhere", JudgedElsewhere, folder, host)
 LOCKSTEP_MESSAGE("verdict", JudgesVerdict, folder, host, exit_code, ends)
 LOCKSTEP_MESSAGE("kill", KillRank, rank)
 LOCKSTEP_MESSAGE("restart", RestartRank, rank, identity, generation)
-LOCKSTEP_MESSAGE("put", PutFile, name)
-LOCKSTEP_MESSAGE("read_logs", ReadLogs, number, ranks, recent)
+LOCKSTEP_MESSAGE("put", PutFile, name, is_last)
+LOCKSTEP_MESSAGE("read_logs", ReadLogs, number, ranks, recent, digests)
 LOCKSTEP_EMPTY_MESSAGE("end_soon", EndSoon)
 LOCKSTEP_MESSAGE("to_ranks", ToRanks, ranks)
 LOCKSTEP_MESSAGE("piece", Piece, connection, opens)
@@ -187,6 +192,7 @@ LOCKSTEP_MESSAGE("pong", Pong, number, time_ns, monotonic_ns)
 LOCKSTEP_MESSAGE("failed", RanksFailed, why)
 LOCKSTEP_MESSAGE("ended", RankEnded, rank, how, signal, core, last_lines, ends, log)
 LOCKSTEP_MESSAGE("store_ended", StoreEnded, how, last_lines)
+LOCKSTEP_EMPTY_MESSAGE("file_taken", FileTaken)
 LOCKSTEP_MESSAGE("warning", RelayWarning, text)
 LOCKSTEP_MESSAGE("signalled", RelaySignalled, signal)
 LOCKSTEP_MESSAGE("from_ranks", FromRanks, from, frames, run_ms, lives)
@@ -197,6 +203,6 @@ using ToRelay = std::variant<Ask, Ping, JudgedElsewhere, JudgesVerdict, Piece, S
                              PutFile, ReadLogs, EndSoon, ToRanks>;
 using FromRelay =
     std::variant<RelayHello, RankSeen, RankGone, LauncherReport, AskAnswer, Pong, Piece, RanksStarted, RanksFailed,
-                 RankEnded, StoreEnded, RelayWarning, RelaySignalled, Logs, FromRanks, RanksLeft>;
+                 RankEnded, StoreEnded, RelayWarning, RelaySignalled, Logs, FromRanks, RanksLeft, FileTaken>;
 
 }  // namespace lockstep::shell

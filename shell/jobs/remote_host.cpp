@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "collectives/log/process_identity.h"
@@ -48,6 +49,7 @@ RemoteHost::RemoteHost(EventLoop& loop, std::string name, std::string hub, Liste
     : loop_(loop),
       name_(std::move(name)),
       listener_(std::move(listener)),
+      outbox_(loop),
       hub_(std::move(hub)),
       tunnels_(loop,
                [this](int64_t number, std::string bytes) { write(Piece{.connection = number}, {std::move(bytes)}); }),
@@ -71,9 +73,8 @@ void RemoteHost::start(const Host& host, const std::string& program) {
 void RemoteHost::begin(Descriptor to, Descriptor from) {
   has_messages_ = make_event();
   if (!has_messages_) throw StartError("no descriptor is left for the relay of " + name_);
-  to_ = std::move(to);
+  outbox_.open(std::move(to));
   from_ = std::move(from);
-  set_nonblocking(to_.get());
   set_nonblocking(from_.get());
   heard_at_ = Clock::now();
   loop_.watch(from_.get(), [this] { read(); });
@@ -88,11 +89,7 @@ RemoteHost::~RemoteHost() {
   if (child_) child_->ended_within(kLeaveLimit);  // else its launcher is killed, and what that does is not ours
 }
 
-void RemoteHost::leave() {
-  if (to_ && !outgoing_.empty()) loop_.forget_writable(to_.get());
-  if (to_) ::shutdown(to_.get(), SHUT_WR);  // from_ may be of the same socket
-  to_.reset();
-}
+void RemoteHost::leave() { outbox_.close(); }
 
 bool RemoteHost::is_here() const { return hello_ && hello_->machine == dist::machine_identity(); }
 
@@ -117,44 +114,10 @@ void RemoteHost::say_verdict(const std::string& folder, int exit_code, bool ends
   write(JudgesVerdict{.folder = folder, .host = this_host(), .exit_code = exit_code, .ends = ends});
 }
 
-void RemoteHost::write(const ToRelay& message, std::vector<std::string> frames) {
-  if (!to_) return;
-  queue({std::make_shared<const std::string>(
-      protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = std::move(frames)}))});
-}
-
-void RemoteHost::tell(const ToRelay& message, std::shared_ptr<const std::string> frame) {
-  if (!to_) return;
-  const size_t sizes[] = {frame->size()};
-  queue({std::make_shared<const std::string>(protocol::wire_prefix(protocol::encode_variant(message), sizes)),
-         std::move(frame)});
-}
-
-void RemoteHost::queue(std::initializer_list<std::shared_ptr<const std::string>> bytes) {
-  const bool waits = !outgoing_.empty();
-  for (const auto& each : bytes)
-    if (!each->empty()) outgoing_.push_back(each);
-  if (waits) return;
-  write_more();
-  if (!outgoing_.empty()) loop_.watch_writable(to_.get(), [this] { write_more(); });
-}
-
-void RemoteHost::write_more() {
-  while (!outgoing_.empty()) {
-    const std::string_view rest = std::string_view(*outgoing_.front()).substr(written_);
-    const ssize_t count = uninterrupted([&] { return ::write(to_.get(), rest.data(), rest.size()); });
-    if (count < 0 && errno == EAGAIN) return;
-    if (count < 0) {  // it has ended, which is read soon
-      outgoing_.clear();
-    } else if (count < std::ssize(rest)) {
-      written_ += static_cast<size_t>(count);
-      continue;
-    } else {
-      outgoing_.pop_front();
-    }
-    written_ = 0;
-  }
-  loop_.forget_writable(to_.get());
+void RemoteHost::write(const ToRelay& message, std::vector<std::string> frames, bool is_urgent) {
+  if (outbox_.is_open())
+    outbox_.push(protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = std::move(frames)}),
+                 is_urgent);
 }
 
 void RemoteHost::read() {
@@ -182,6 +145,10 @@ void RemoteHost::read() {
       if (auto* answer = std::get_if<AskAnswer>(&decoded)) {
         if (const auto asked = asked_.find(answer->number); asked != asked_.end())
           asked->second.answers = std::move(answer->answers);
+        continue;
+      }
+      if (std::holds_alternative<FileTaken>(decoded)) {
+        outbox_.taken();
         continue;
       }
       if (auto* logs = std::get_if<Logs>(&decoded)) {
@@ -234,11 +201,8 @@ void RemoteHost::carry(const Piece& piece, const std::string& bytes) {
 
 void RemoteHost::hang_up(std::string why) {
   if (from_) loop_.forget(from_.get());
-  if (to_) loop_.forget_writable(to_.get());
   from_.reset();
-  to_.reset();
-  outgoing_.clear();
-  written_ = 0;
+  outbox_.close();
   next_ping_.cancel();
   lost_words_ = std::move(why);
   set_event(has_messages_.get());
@@ -319,7 +283,7 @@ void RemoteHost::send_ping() {
   ping_ = next_number_++;
   pinged_at_ = Clock::now();
   pinged_ns_ = realtime_ns();
-  write(Ping{ping_});
+  write(Ping{ping_}, {}, /*is_urgent=*/true);
 }
 
 void RemoteHost::to_local_time(inspect::Evidence& evidence) const {
@@ -352,9 +316,14 @@ int64_t RemoteHost::send(const std::vector<JobMember>& ranks, const json& reques
   return number;
 }
 
-int64_t RemoteHost::ask_logs(const std::vector<int>& ranks, size_t recent) {
+std::string RemoteHost::put(const std::string& name, const std::shared_ptr<const std::string>& bytes) {
+  if (files_.insert(name).second) outbox_.push_file(name, bytes);
+  return std::filesystem::path(hub_path()).parent_path() / name;
+}
+
+int64_t RemoteHost::ask_logs(const std::vector<int>& ranks, const inspect::LogPart& part) {
   const int64_t number = next_number_++;
-  write(ReadLogs{.number = number, .ranks = ranks, .recent = recent});
+  write(ReadLogs{.number = number, .ranks = ranks, .recent = part.recent, .digests = part.digests});
   return number;
 }
 
@@ -368,9 +337,9 @@ void RemoteHost::serve_until(const std::function<bool()>& done, Clock::time_poin
   // Nothing else asks meanwhile whether the host is there.
   while (!done() && from_ && Clock::now() < std::min(end, heard_at_ + kSilentAfter)) {
     if (Clock::now() >= pinged_at_ + kPingEvery) send_ping();
-    pollfd polled[2] = {{from_.get(), POLLIN, 0}, {outgoing_.empty() ? -1 : to_.get(), POLLOUT, 0}};
+    pollfd polled[2] = {{from_.get(), POLLIN, 0}, {outbox_.waiting(), POLLOUT, 0}};
     if (poll_until(polled, std::min(end, pinged_at_ + kPingEvery)) < 0) break;
-    if (polled[1].revents != 0) write_more();
+    if (polled[1].revents != 0) outbox_.write();
     if (polled[0].revents != 0) read();
   }
 }

@@ -6,12 +6,11 @@
 // Nothing that is lost comes back: the job is judged without these ranks, and the verdict says so.
 #pragma once
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/rank_ends.h"
 #include "shell/jobs/relay_messages.h"
+#include "shell/jobs/relay_outbox.h"
 #include "shell/processes/deadline.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/launcher.h"
@@ -77,11 +77,11 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   /// How far CLOCK_MONOTONIC there is ahead of the one here.
   int64_t clock_ahead_ns() const { return monotonic_ahead_ns_; }
   /// Sends a message of a session.
-  void tell(const ToRelay& message, std::vector<std::string> frames = {}) { write(message, std::move(frames)); }
-  /// The same with one large frame, which is not copied.
-  void tell(const ToRelay& message, std::shared_ptr<const std::string> frame);
+  void tell(const ToRelay& message, std::vector<std::string> frames = {}, bool is_urgent = false) {
+    write(message, std::move(frames), is_urgent);
+  }
   /// Asks for the logs of `ranks`. Returns the number of the question, above 0.
-  int64_t ask_logs(const std::vector<int>& ranks, size_t recent);
+  int64_t ask_logs(const std::vector<int>& ranks, const inspect::LogPart& part);
   /// Waits for them without serving anything else. Ranks whose logs do not come until `end` are missing from the result.
   std::map<int, nlohmann::json> take_logs(int64_t number, Clock::time_point end);
 
@@ -90,6 +90,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   void say_verdict(const std::string& folder, int exit_code, bool ends);
 
   std::string hub_path() const override { return hello_ ? hello_->hub : ""; }
+  /// Messages that are not urgent come after the file, which goes there once.
+  std::string put(const std::string& name, const std::shared_ptr<const std::string>& bytes) override;
   int64_t send(const std::vector<JobMember>& ranks, const nlohmann::json& request,
                std::chrono::milliseconds limit) override;
   std::map<int, AgentAnswer> receive(int64_t number, Clock::time_point end) override;
@@ -99,10 +101,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   RemoteHost(EventLoop& loop, std::string name, std::string hub, Listener listener);
   void start(const Host& host, const std::string& program);
   void begin(Descriptor to, Descriptor from);
-  void write(const ToRelay& message, std::vector<std::string> frames = {});
-  void queue(std::initializer_list<std::shared_ptr<const std::string>> bytes);
+  void write(const ToRelay& message, std::vector<std::string> frames = {}, bool is_urgent = false);
   void carry(const Piece& piece, const std::string& bytes);
-  void write_more();
   /// Reads what has arrived. Answers are kept, all else is taken later, by the loop.
   void read();
   void take_messages();
@@ -124,9 +124,9 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   std::string launcher_;  // "ssh"
   std::string lost_words_;  // why it was given up
   std::unique_ptr<Child> child_;
-  Descriptor to_, from_, has_messages_;
-  std::deque<std::shared_ptr<const std::string>> outgoing_;  // files that go to many hosts are one here
-  size_t written_ = 0;  // bytes of the first of them
+  RelayOutbox outbox_;
+  std::set<std::string> files_;  // that are there, by name
+  Descriptor from_, has_messages_;
   std::string preface_;  // until the greeting: what a login shell has printed
   bool is_greeted_ = false;
   protocol::MessageAssembler assembler_;

@@ -88,16 +88,16 @@ std::vector<JobMember> RemoteRanks::members() const {
 void RemoteRanks::take(const RanksStarted& started) {
   is_started_ = true;
   pids_.assign(started.pids.begin(), started.pids.end());
-  folder_ = started.folder;
   listener_.started(started);
 }
 
 Hub::Carry RemoteRanks::carry(const StartRanks& order) {
   if (order.python) return nullptr;  // their agents' connections go through the relay as they are
-  return [this](const RankSet& ranks, const std::string& header, const std::vector<zmq::message_t>& frames) {
+  return [this](const RankSet& ranks, const std::string& header, const std::vector<zmq::message_t>& frames,
+                bool is_urgent) {
     std::vector<std::string> all = {header};
     for (const zmq::message_t& each : frames) all.push_back(each.to_string());
-    host_->tell(ToRanks{ranks}, std::move(all));
+    host_->tell(ToRanks{ranks}, std::move(all), is_urgent);
   };
 }
 
@@ -180,17 +180,18 @@ std::array<std::string, 2> RemoteRanks::take_output(int rank, const std::array<i
   return {output[0].after(received[0]), output[1].after(received[1])};
 }
 
-std::function<void()> RemoteRanks::begin_read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) {
+std::function<void()> RemoteRanks::begin_read_logs(const std::vector<inspect::RankPicture*>& ranks,
+                                                   const inspect::LogPart& part) {
   std::vector<int> numbers;
   std::map<int, nlohmann::json> logs;
   for (const inspect::RankPicture* each : ranks) {
     const auto left = left_.find(each->rank);
-    if (recent > 1 || left == left_.end())
+    if (part.recent > 1 || left == left_.end())
       numbers.push_back(each->rank);
     else if (!left->second.log.is_null())  // has come with its end: a death is reported without a wait
       logs[each->rank] = left->second.log;
   }
-  const int64_t question = numbers.empty() ? 0 : host_->ask_logs(numbers, recent);
+  const int64_t question = numbers.empty() ? 0 : host_->ask_logs(numbers, part);
   return [this, ranks, logs = std::move(logs), question, end = RemoteHost::Clock::now() + kLogLimit]() mutable {
     if (question != 0) logs.merge(host_->take_logs(question, end));
     for (inspect::RankPicture* each : ranks) {
@@ -207,8 +208,7 @@ std::function<void()> RemoteRanks::begin_read_logs(const std::vector<inspect::Ra
 }
 
 std::optional<std::string> RemoteRanks::put(const std::string& name, const std::shared_ptr<const std::string>& bytes) {
-  if (files_.insert(name).second) host_->tell(PutFile{name}, bytes);
-  return folder_ + "/" + name;
+  return host_->put(name, bytes);
 }
 
 }  // namespace lockstep::shell

@@ -39,13 +39,14 @@ class RemoteRanks : public RankPlace {
   void start(const StartRanks& order, Listener listener) override;
   Hub::Carry carry(const StartRanks& order) override;
   bool has_store() const override { return !store_ended_ && host_->state() != RemoteHost::State::lost; }
-  void kill(int rank) override { host_->tell(KillRank{rank}); }
+  void kill(int rank) override { host_->tell(KillRank{rank}, {}, /*is_urgent=*/true); }
   RankProcess restart(int rank, const std::string& identity, int64_t generation) override;
   bool can_restart() const override { return !order_.python && host_->state() != RemoteHost::State::lost; }
   void end_soon() override { host_->tell(EndSoon{}); }
   std::string last_lines(int rank) override;
   std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) override;
-  std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override;
+  std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks,
+                                        const inspect::LogPart& part) override;
   int64_t clock_ahead_ns() const override { return host_->clock_ahead_ns(); }
   std::optional<std::string> put(const std::string& name, const std::shared_ptr<const std::string>& bytes) override;
 
@@ -75,11 +76,9 @@ class RemoteRanks : public RankPlace {
   bool is_started_ = false, store_ended_ = false;
   bool has_warned_ = false;  // of messages that are none
   bool told_silent_ = false;
-  std::string folder_;  // of the session there
   std::map<int, Left> left_;  // by rank
   std::vector<int64_t> pids_;  // of the ranks
   std::map<int64_t, JobMember> seen_;  // Python ranks of this user there, by pid
-  std::set<std::string> files_;  // that are there, by name
 };
 
 }  // namespace lockstep::shell

@@ -83,7 +83,10 @@ void Hub::send(const RankSet& ranks, const protocol::HubMessage& message, std::v
     const auto remote = remote_.find(rank);
     (remote == remote_.end() ? here : by_way[remote->second.way]).insert(rank);
   }
-  for (const auto& [way, there] : by_way) ways_[way](there, header, frames);
+  const bool is_urgent = std::holds_alternative<protocol::Interrupt>(message) ||
+                         std::holds_alternative<protocol::Abort>(message) ||
+                         std::holds_alternative<protocol::Query>(message);
+  for (const auto& [way, there] : by_way) ways_[way](there, header, frames, is_urgent);
   if (here.empty()) return;
   frames.insert(frames.begin(), zmq::message_t(header));
   sockets_.send(here, frames);

@@ -39,9 +39,9 @@ struct BadMessage : ChannelError {
 
 class Hub {
  public:
-  /// Takes a message to ranks of another host there.
-  using Carry =
-      std::function<void(const RankSet& ranks, const std::string& header, const std::vector<zmq::message_t>& frames)>;
+  /// Takes a message to ranks of another host there. What is urgent may overtake objects that are under way.
+  using Carry = std::function<void(const RankSet& ranks, const std::string& header,
+                                   const std::vector<zmq::message_t>& frames, bool is_urgent)>;
 
   /// Listens on `endpoint`. Throws StartError.
   explicit Hub(const std::string& endpoint);

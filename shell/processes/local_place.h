@@ -28,16 +28,17 @@ class LocalPlace : public RankPlace {
   std::optional<std::string> put(const std::string&, const std::shared_ptr<const std::string>&) final {
     return std::nullopt;
   }
-  std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) final {
-    return [this, ranks, recent] {
-      for (inspect::RankPicture* each : ranks) read_log(*each, recent);
+  std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks,
+                                        const inspect::LogPart& part) final {
+    return [this, ranks, part] {
+      for (inspect::RankPicture* each : ranks) read_log(*each, part);
     };
   }
 
  private:
   /// The output of a rank that has ended; null where it has been taken.
   virtual std::unique_ptr<LastOutput> release_output(int rank) = 0;
-  virtual void read_log(inspect::RankPicture& rank, size_t recent) = 0;
+  virtual void read_log(inspect::RankPicture& rank, const inspect::LogPart& part) = 0;
 };
 
 }  // namespace lockstep::shell

@@ -217,8 +217,8 @@ std::string LocalRanks::last_lines(int rank) {
   return found == processes_.end() || !found->second.tail ? "" : found->second.tail->last_lines();
 }
 
-void LocalRanks::read_log(inspect::RankPicture& rank, size_t recent) {
-  inspect::read_log(rank, directory_.rank_log(rank.rank), recent);
+void LocalRanks::read_log(inspect::RankPicture& rank, const inspect::LogPart& part) {
+  inspect::read_log(rank, directory_.rank_log(rank.rank), part);
 }
 
 }  // namespace lockstep::shell

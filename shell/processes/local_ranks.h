@@ -48,7 +48,7 @@ class LocalRanks : public LocalPlace {
     bool is_unwanted = false;  // it was to be killed, perhaps before it was there
   };
   std::unique_ptr<LastOutput> release_output(int rank) override { return std::move(processes_.at(rank).output); }
-  void read_log(inspect::RankPicture& rank, size_t recent) override;
+  void read_log(inspect::RankPicture& rank, const inspect::LogPart& part) override;
   Launch launch() const;
   bool can_be_copies() const;
   /// What the rank's process finds in its environment, besides its descriptors.

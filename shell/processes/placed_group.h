@@ -51,8 +51,8 @@ class PlacedGroup : public Group {
   bool owns_processes() const override { return true; }
   nlohmann::json describe() const override { return placed_.describe(); }
   std::string places_text() const override { return placed_.places_text(); }
-  void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const override {
-    placed_.read_logs(ranks, recent);
+  void read_logs(const std::vector<inspect::RankPicture*>& ranks, const inspect::LogPart& part) const override {
+    placed_.read_logs(ranks, part);
   }
   int64_t clock_ahead_ns(int rank) const override { return placed_.place_of(rank).clock_ahead_ns(); }
   void send_object(const RankSet& ranks, protocol::Load load, std::string bytes) override {

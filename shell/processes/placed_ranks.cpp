@@ -148,12 +148,12 @@ void PlacedRanks::end_soon() {
   for (const auto& each : places_) each->end_soon();
 }
 
-void PlacedRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const {
+void PlacedRanks::read_logs(const std::vector<inspect::RankPicture*>& ranks, const inspect::LogPart& part) const {
   std::map<size_t, std::vector<inspect::RankPicture*>> by_place;
   for (inspect::RankPicture* each : ranks)
     by_place[processes_.at(static_cast<size_t>(each->rank)).place].push_back(each);
   std::vector<std::function<void()>> answers;  // of all hosts, which are asked at once
-  for (const auto& [place, there] : by_place) answers.push_back(places_[place]->begin_read_logs(there, recent));
+  for (const auto& [place, there] : by_place) answers.push_back(places_[place]->begin_read_logs(there, part));
   for (const auto& answer : answers) answer();
 }
 

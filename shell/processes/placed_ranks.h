@@ -50,7 +50,7 @@ class PlacedRanks {
   /// A rank that was started again has connected, from the process `pid`.
   void came_back(int rank, pid_t pid);
   void end_soon();
-  void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const;
+  void read_logs(const std::vector<inspect::RankPicture*>& ranks, const inspect::LogPart& part) const;
   /// Sends the path of the prelude to `ranks`, and the file to hosts that do not have it.
   void send_prelude(const RankSet& ranks, const std::string& path);
   /// As RankGroup::send_object().

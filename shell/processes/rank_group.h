@@ -104,8 +104,8 @@ class RankGroup {
   virtual std::string places_text() const { return ""; }
   /// Whether all ranks run on one machine.
   bool share_machine() const;
-  /// Fills in the collective logs of these ranks, with so many of the newest records.
-  virtual void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) const = 0;
+  /// Fills in this part of the collective logs of these ranks.
+  virtual void read_logs(const std::vector<inspect::RankPicture*>& ranks, const inspect::LogPart& part) const = 0;
   /// How far CLOCK_MONOTONIC of the rank's machine is ahead of the one here.
   virtual int64_t clock_ahead_ns(int) const { return 0; }
   /// Sends an object of a cell, whose bytes are `bytes`, to ranks that are to load it.

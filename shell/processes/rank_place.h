@@ -44,7 +44,6 @@ struct RanksStarted {
   std::vector<pid_t> pids = {};  // of the ranks, in their order
   std::vector<uint64_t> start_times = {};  // of /proc/PID/stat
   std::vector<std::string> devices = {};
-  std::string folder = {};  // that of the session there
   std::string interpreter = {};  // of Python ranks
   std::string interface = {};  // by which the ranks reach those of other hosts: "eth0"
 };
@@ -107,9 +106,12 @@ class RankPlace {
   /// What a rank that has ended wrote to stdout and stderr and had not sent: `received` bytes of each had arrived.
   virtual std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) = 0;
   /// Fills in the logs of these ranks (inspect::read_log()), with times of CLOCK_MONOTONIC here.
-  void read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) { begin_read_logs(ranks, recent)(); }
+  void read_logs(const std::vector<inspect::RankPicture*>& ranks, const inspect::LogPart& part) {
+    begin_read_logs(ranks, part)();
+  }
   /// Asks for them. The result waits for the answer and fills them in: several places can be asked before it is called.
-  virtual std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) = 0;
+  virtual std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks,
+                                                const inspect::LogPart& part) = 0;
   /// How far CLOCK_MONOTONIC there is ahead of the one here.
   virtual int64_t clock_ahead_ns() const { return 0; }
   /// Writes bytes to a file there, unless it is there already, and returns its path. `name` stands for the bytes: other
@@ -135,6 +137,6 @@ inline int count_of(const RankPlaces& places) {
 LOCKSTEP_MESSAGE("start_ranks", StartRanks, first, count, world_size, local_first, local_size, node, nodes, identities,
                  store_key, store, backend, share_gpu, all_gpus_visible, check_collectives, arguments, directory,
                  python)
-LOCKSTEP_MESSAGE("started", RanksStarted, store, backend, pids, start_times, devices, folder, interpreter, interface)
+LOCKSTEP_MESSAGE("started", RanksStarted, store, backend, pids, start_times, devices, interpreter, interface)
 
 }  // namespace lockstep::shell

@@ -44,11 +44,12 @@ class ReplayPlace : public RankPlace {
   std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) override {
     return rank == which_.rank ? inner_->LocalPlace::take_output(rank, received) : std::array<std::string, 2>();
   }
-  std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks, size_t recent) override {
+  std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks,
+                                        const inspect::LogPart& part) override {
     std::vector<inspect::RankPicture*> here;
     std::ranges::copy_if(ranks, std::back_inserter(here),
                          [this](const inspect::RankPicture* each) { return each->rank == which_.rank; });
-    return inner_->begin_read_logs(here, recent);
+    return inner_->begin_read_logs(here, part);
   }
   std::optional<std::string> put(const std::string&, const std::shared_ptr<const std::string>&) override {
     return std::nullopt;

@@ -252,11 +252,24 @@ class Relay {
       else if (const auto* to_ranks = std::get_if<ToRanks>(&decoded))
         session_.take(*to_ranks, std::move(message->frames));
       else if (const auto* file = std::get_if<PutFile>(&decoded))
-        session_.take(*file, bytes_of_it());
+        put(*file, bytes_of_it());
       else
         std::visit([this](auto&& each) { take(std::forward<decltype(each)>(each)); }, std::move(decoded));
     }
     if (found == Reading::end || found == Reading::failed) is_over_ = true;
+  }
+
+  void put(const PutFile& file, const std::string& bytes) {
+    arriving_ += bytes;
+    write(FileTaken{});
+    if (!file.is_last) return;
+    const std::string whole = std::exchange(arriving_, {});
+    // A name, and no path: nothing is written elsewhere. A rank that does not find the file says so.
+    if (!directory_ || file.name.empty() || file.name.find('/') != std::string::npos || file.name.front() == '.')
+      return;
+    const std::string path = directory_->path() + "/" + file.name;
+    if (const int error = protocol::replace_file(path, whole, 0600))
+      write(RelayWarning{fmt::format("{} can't write {}: {}", this_host(), path, std::strerror(error))});
   }
 
   void take(Piece&&) {}  // has bytes, and is taken where they are
@@ -380,6 +393,7 @@ class Relay {
   protocol::MessageAssembler assembler_;
   Tunnels tunnels_;
   Descriptor listener_;
+  std::string arriving_;  // what has come of a file
   std::unique_ptr<SessionDirectory> directory_;
   std::string problem_;  // why nobody can come to the hub
   SessionRanks session_;

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "inspectors/hang/picture_json.h"
@@ -103,7 +105,6 @@ RankPlace::Listener SessionRanks::listener() {
   return {.started =
               [this](const RanksStarted& what) {
                 started_ = what;
-                started_.folder = directory_->path();
                 started_.interface = interface_;
                 describe();
                 write_(started_, {});
@@ -117,7 +118,7 @@ RankPlace::Listener SessionRanks::listener() {
                                 .core = end.core,
                                 .last_lines = ranks_->last_lines(rank),
                                 .ends = {},
-                                .log = log_of(rank, 1)};
+                                .log = log_of(rank, {.recent = 1})};
                 std::vector<std::string> frames;
                 for (LeftOutput& left : ranks_->take_output(rank)) {
                   ended.ends.push_back(left.end);
@@ -169,28 +170,25 @@ void SessionRanks::take(const RestartRank& restart) {
   }
 }
 
-void SessionRanks::take(const PutFile& file, const std::string& bytes) {
-  // A name, and no path: nothing is written elsewhere. A rank that does not find the file says so.
-  if (!directory_ || file.name.empty() || file.name.find('/') != std::string::npos || file.name.front() == '.') return;
-  const std::string path = directory_->path() + "/" + file.name;
-  if (const int error = protocol::replace_file(path, bytes, 0600))
-    write_(RelayWarning{fmt::format("{} can't write {}: {}", this_host(), path, std::strerror(error))}, {});
-}
-
 void SessionRanks::take(const ToRanks& to, std::vector<std::string> frames) {
   if (hub_ && !frames.empty()) hub_->send(to.ranks, std::move(frames));
 }
 
 void SessionRanks::take(const ReadLogs& read) {
   Logs answer{.number = read.number, .logs = {}};
-  for (const int rank : read.ranks) answer.logs[rank] = log_of(rank, read.recent);
+  std::set<std::string> known;
+  for (const int rank : read.ranks) {
+    nlohmann::json& log = answer.logs[rank] = log_of(rank, {.recent = read.recent, .digests = read.digests});
+    // Most ranks have called the same: the digests of one of them are enough.
+    if (read.digests && !known.insert(log["digests"].dump()).second) log["digests"] = nlohmann::json::array();
+  }
   write_(answer, {});
 }
 
-nlohmann::json SessionRanks::log_of(int rank, size_t recent) const {
+nlohmann::json SessionRanks::log_of(int rank, const inspect::LogPart& part) const {
   inspect::RankPicture picture;
   picture.rank = rank;
-  if (ranks_) ranks_->read_logs({&picture}, recent);
+  if (ranks_) ranks_->read_logs({&picture}, part);
   return inspect::log_json(picture);
 }
 

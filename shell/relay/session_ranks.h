@@ -24,7 +24,6 @@ class SessionRanks {
   void start(const StartRanks& order, SessionDirectory& directory);
   void take(const KillRank& kill);
   void take(const RestartRank& restart);
-  void take(const PutFile& file, const std::string& bytes);
   void take(const ReadLogs& read);
   /// `frames`: those of the message, header first.
   void take(const ToRanks& to, std::vector<std::string> frames);
@@ -40,7 +39,7 @@ class SessionRanks {
   void enter(const std::string& folder);
   RankPlace::Listener listener();
   void describe() const;
-  nlohmann::json log_of(int rank, size_t recent) const;
+  nlohmann::json log_of(int rank, const inspect::LogPart& part) const;
 
   EventLoop& loop_;
   const Write write_;

@@ -65,11 +65,12 @@ class Rank {
 class Digests : public ::testing::Test {
  protected:
   std::optional<DifferingCalls> differing() const {
-    return differing_calls({{0, first.digests()}, {1, second.digests()}});
+    const auto found = differing_calls({{0, first.digests()}, {1, second.digests()}});
+    return found.empty() ? std::nullopt : std::optional(found.front());
   }
   std::string transfer() const {
-    const auto found = differing_transfer({{0, first.digests()}, {1, second.digests()}});
-    return found ? found->str("a.py:1", "") : "";
+    const auto found = differing_transfers({{0, first.digests()}, {1, second.digests()}});
+    return found.empty() ? "" : found.front().str("a.py:1", "");
   }
   Rank first{0}, second{1};
 };

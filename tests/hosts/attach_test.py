@@ -121,6 +121,20 @@ class Attach(unittest.TestCase):
         self.assertIn("weights: equal on ranks 0-3", output)
         self.assert_done(ranks)
 
+    def test_cpp_cells_where_no_home_is_shared(self):
+        # What all C++ cells begin with is in the cache of the home.
+        preludes = [str(each.parent) for each in module.CACHE.glob("lockstep/**/libprelude.so")]
+        if not preludes:
+            self.skipTest("there is nothing to hide: no C++ cell of Python has run before")
+        for node in ("node1", "node2"):
+            for folder in preludes:
+                self.hosts[node].small_disk(folder, "64k")
+                self.addCleanup(self.hosts[node].run, "umount", folder)
+        ranks = self.start()
+        output = self.attach("hub", ["%%cpp\nint many = 3;", "%%cpp\nmany + rank"], "--hosts", "node1,node2")
+        self.assertIn("0   = 3\n1   = 4\n2   = 5\n3   = 6\n", output)
+        self.assert_done(ranks)
+
     def test_a_job_that_hangs(self):
         ranks = self.start("hang")
         output = self.attach("node1", ["%hang", "%stack", "%collectives", "%dist_status", "%abort",

@@ -124,6 +124,22 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
         self.assertIn("hang: ranks 0-1 called all_reduce float32 [4] SUM (cell 1, line 1), ranks 2-3 called all_reduce float32 "
                       "[5] SUM (cell 1, line 1) as #1 of group default", output)
 
+    def test_calls_that_gloo_takes_for_the_same(self):
+        cells = ["auto of_a_kind = torch::ones({4}, rank < 2 ? torch::kFloat32 : torch::kInt32);\n"
+                 "dist::all_reduce(of_a_kind);", "dist::barrier();",
+                 "auto part = torch::ones({4}, rank < 3 ? torch::kFloat32 : torch::kInt32);\n"
+                 "if (rank == 0) dist::send(part, 3);\nif (rank == 3) dist::recv(part, 0);", "dist::barrier();"]
+        output = self.run_cells(cells, "--keep-going", code=1)
+        self.assertIn("collectives: ranks 0-1 called all_reduce float32 [4] SUM (cell 1, line 2), ranks 2-3 called "
+                      "all_reduce int32 [4] SUM (cell 1, line 2) as #1 of group default", output)
+        self.assertIn("rank 0 sends 16 bytes of float32 to rank 3 (cell 3, line 2), which expects 16 bytes of int32 "
+                      "(cell 3, line 3): message #1 between them with tag 0 of group default", output)
+        self.assertEqual(output.count("✗ collectives"), 2, output)
+        cells = ["total = torch.ones(4, dtype=torch.float32 if rank < 2 else torch.int32)\ndist.all_reduce(total)"]
+        output = self.run_cells(cells, f"--python={sys.executable}", code=1)
+        self.assertIn("ranks 0-1 called all_reduce float32 [4] SUM (cell 1, line 2), ranks 2-3 called all_reduce int32 [4] "
+                      "SUM (cell 1, line 2) as #1 of group", output)
+
     def test_a_rank_dies(self):
         output = self.run_cells(["#include <signal.h>",
                                  'if (rank == 3) { std::cout << "last words"; raise(SIGKILL); }\ndist::barrier();',

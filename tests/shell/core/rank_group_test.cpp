@@ -29,7 +29,7 @@ class TestGroup : public RankGroup {
   }
   void kill(int) override {}
   bool owns_processes() const override { return false; }
-  void read_logs(const std::vector<inspect::RankPicture*>&, size_t) const override {}
+  void read_logs(const std::vector<inspect::RankPicture*>&, const inspect::LogPart&) const override {}
 
   /// The identity of the next process of a rank.
   const std::string& begin(int rank) {

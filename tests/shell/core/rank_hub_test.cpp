@@ -169,7 +169,7 @@ class CarriedTest : public testing::Test {
  protected:
   CarriedTest() {
     for (int rank = 0; rank < 3; ++rank) hub_.expect(rank);
-    hub_.carry(RankSet{1, 2}, [this](const RankSet& ranks, const std::string& header, const auto& frames) {
+    hub_.carry(RankSet{1, 2}, [this](const RankSet& ranks, const std::string& header, const auto& frames, bool) {
       carried_.push_back(ranks.str() + " " + nlohmann::json::parse(header).at("kind").get<std::string>() + " " +
                          std::to_string(frames.size()));
     });

@@ -1,0 +1,125 @@
+#include "shell/cells/call_comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "inspectors/findings/about.h"
+#include "inspectors/hang/mismatch.h"
+#include "inspectors/hang/words.h"
+#include "inspectors/remains/verdicts.h"
+
+namespace lockstep::shell {
+namespace {
+
+constexpr size_t kRecords = 256;  // of each rank, among which a call is looked for
+constexpr std::chrono::milliseconds kLinesLimit{1000};
+
+bool overlap(const dist::DifferingCalls& one, const dist::DifferingCalls& other) {
+  return one.key == other.key && one.first <= other.last && other.first <= one.last;
+}
+
+Finding finding_about(const RankSet& ranks) {
+  return inspect::About{.inspector = inspect::judging::kComparison, .object = {}, .step = {}, .ranks = ranks}.finding(
+      Severity::fault, Verdict::op_mismatch);
+}
+
+/// Returns the line of an entry of the log of `rank`; empty: it is not known.
+std::string line_of(const inspect::HangPicture& picture, int rank, uint64_t entry) {
+  const inspect::RankPicture* of = picture.rank(rank);
+  const auto line = of ? of->lines.find(entry) : decltype(of->lines.find(entry))();
+  return of && line != of->lines.end() ? line->second : "";
+}
+
+}  // namespace
+
+std::optional<Finding> CallComparison::find(const CellRun& run) {
+  if (!services_.options.check_collectives || services_.workers.share_machine()) return std::nullopt;
+  Digests digests;
+  std::map<std::string, RankSet> members;
+  for (inspect::RankPicture& each :
+       hangs_.pictures().logs_of(services_.workers.live(), {.recent = 0, .digests = true})) {
+    for (const dist::LoggedGroup& group : each.groups) members.try_emplace(group.name, RankSet(group.ranks));
+    digests[each.rank] = std::move(each.digests);
+  }
+  auto found = differing_call(run, digests, members);
+  return found ? std::move(found) : differing_transfer(run, digests);
+}
+
+std::optional<Finding> CallComparison::differing_call(const CellRun& run, const Digests& digests,
+                                                      const std::map<std::string, RankSet>& members) {
+  std::vector<dist::DifferingCalls> calls = dist::differing_calls(digests);
+  std::erase_if(calls, [&](const dist::DifferingCalls& each) {
+    return std::ranges::any_of(calls_, [&](const auto& known) { return overlap(known, each); });
+  });
+  if (calls.empty()) return std::nullopt;
+  calls_.insert(calls_.end(), calls.begin(), calls.end());
+  const dist::DifferingCalls& first = calls.front();
+  // Ranks of one machine have found it themselves, and the cell has ended with it; or it was a hang.
+  for (const auto& [rank, error] : run.errors())
+    if (error.type.ends_with("CollectiveMismatch")) return std::nullopt;
+  if (hangs_.has_reported(first.group, first.first)) return std::nullopt;
+  if (first.first == first.last) {
+    inspect::HangPicture picture = hangs_.pictures().picture(&run, {}, kRecords);
+    name_lines(picture, [&](const dist::CollectiveRecord& each) {
+      return each.group == first.group && each.seq == first.first && !each.point_to_point;
+    });
+    if (auto finding = inspect::mismatch_of_call(picture, first.group, first.first, inspect::judging::kComparison))
+      return finding;
+  }
+  Finding finding = finding_about(members.contains(first.group) ? members.at(first.group) : run.ranks());
+  finding.message = first.str();
+  return finding;
+}
+
+std::optional<Finding> CallComparison::differing_transfer(const CellRun& run, const Digests& digests) {
+  std::optional<dist::DifferingTransfer> first;
+  for (const dist::DifferingTransfer& each : dist::differing_transfers(digests)) {
+    const dist::Transfer& sent = each.sent;
+    const bool is_new = transfers_.insert({each.key, sent.kind, sent.from, sent.to, sent.tag, sent.number}).second;
+    if (is_new && !first) first = each;
+  }
+  if (!first) return std::nullopt;
+  inspect::HangPicture picture = hangs_.pictures().picture(&run, {}, kRecords);
+  name_lines(picture, [&](const dist::CollectiveRecord& each) {
+    return each.entry == first->sent.entry || each.entry == first->expected.entry;
+  });
+  Finding finding = finding_about({first->sent.from, first->sent.to});
+  finding.message = first->str(line_of(picture, first->sent.from, first->sent.entry),
+                               line_of(picture, first->sent.to, first->expected.entry));
+  return finding;
+}
+
+template <typename IsMeant>
+void CallComparison::name_lines(inspect::HangPicture& picture, const IsMeant& is_meant) {
+  using Place = std::pair<int64_t, uint64_t>;  // in the code of a cell
+  std::map<Place, std::vector<std::string*>> unnamed;
+  protocol::question::Hang question;
+  RankSet asked;  // ranks that have the code
+  for (inspect::RankPicture& rank : picture.ranks)
+    for (const dist::CollectiveRecord& each : rank.recent) {
+      if (!is_meant(each)) continue;
+      std::string& line = rank.lines[each.entry];
+      if (!each.place.file.empty()) {
+        line = each.place.line_str();
+      } else if (each.site_cell) {
+        auto& callers = unnamed[{*each.site_cell, each.site_offset}];
+        if (callers.empty()) asked.insert(rank.rank);
+        callers.push_back(&line);
+      }
+    }
+  if (unnamed.empty()) return;
+  for (const auto& [place, lines] : unnamed) question.sites.push_back({.cell = place.first, .offset = place.second});
+  for (const auto& [rank, answer] : queries_.ask(asked, question, kLinesLimit)) {
+    const auto sites = answer.value("sites", nlohmann::json::array());
+    size_t at = 0;
+    for (const auto& [place, lines] : unnamed) {
+      if (at < sites.size() && sites[at].is_string())
+        for (std::string* each : lines) *each = sites[at];
+      ++at;
+    }
+  }
+}
+
+}  // namespace lockstep::shell
