@@ -1,12 +1,13 @@
 #include "inspectors/nan/trace.h"
 
-#include <ATen/core/function_schema.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
+
+#include "inspectors/trace/op_writes.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -15,22 +16,6 @@ constexpr size_t kMostOrigins = 10'000;
 constexpr size_t kMostKept = 4096;
 
 const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
-
-bool in_place(const std::string& name) { return name.ends_with("_"); }
-
-bool leaves_memory_unset(const std::string& name) {
-  return name.starts_with("empty") || name.starts_with("new_empty") || name == "resize_";
-}
-
-/// Whether the operator writes all of the argument without reading it.
-bool overwrites(const RunningOp& op, size_t argument) {
-  const std::string& name = op.name;
-  if (argument == 0 &&
-      (name == "copy_" || name == "fill_" || name == "zero_" || name == "normal_" || name == "uniform_"))
-    return true;
-  const auto schema = op.record->operator_schema();
-  return schema && argument < schema->arguments().size() && schema->arguments()[argument].is_out();
-}
 
 bool is_bad_number(const c10::IValue& value) {
   if (value.isDouble()) return !std::isfinite(value.toDouble());
@@ -45,8 +30,8 @@ bool is_bad_number(const c10::IValue& value) {
 std::optional<int64_t> ignored_class(const RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   if (op.name.find("nll_loss") == std::string::npos && op.name.find("cross_entropy") == std::string::npos)
     return std::nullopt;
-  const auto schema = op.record->operator_schema();
-  const auto index = schema ? schema->argumentIndexWithName("ignore_index") : std::nullopt;
+  const auto handle = op.handle();
+  const auto index = handle ? handle->schema().argumentIndexWithName("ignore_index") : std::nullopt;
   if (!index || static_cast<size_t>(*index) >= inputs.size() || !inputs[static_cast<size_t>(*index)].isInt())
     return std::nullopt;
   return inputs[static_cast<size_t>(*index)].toInt();
@@ -70,6 +55,7 @@ struct NanTrace::Notes : OpNotes {
   };
   std::vector<Input> inputs;
   uint64_t serial = 0;  // at the begin of the operator
+  bool in_place = false;  // writes_in_place()
   bool bad_number = false;  // an argument is NaN or Inf: the values are requested
   std::optional<int64_t> ignored;  // ignore_index of a loss
   const void* parameter = nullptr;  // the first parameter that the operator reads
@@ -134,7 +120,7 @@ bool NanTrace::allocated_within(const RunningOp& op, const at::Tensor& tensor) c
   for (const RunningOp* outer = op.outer; outer && !outer->node; outer = outer->outer) {
     const auto* notes = dynamic_cast<const Notes*>(outer->notes.get());
     // A record without a schema is a named part of the program's code, whose tensors can come from anywhere.
-    if (!notes || outer->collective() || !outer->record->operator_schema()) continue;
+    if (!notes || outer->collective() || !outer->handle()) continue;
     for (const Notes::Input& input : notes->inputs)
       if (storage_of(input.tensor) == storage) return false;
     within = true;
@@ -192,6 +178,7 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
     return;
   }
   notes->ignored = ignored_class(op, inputs);
+  notes->in_place = writes_in_place(op);
   // All arguments are read in one pass. Those that are not checked are left out.
   std::vector<at::Tensor> checked;
   for (const c10::IValue& value : inputs)
@@ -216,7 +203,7 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
                                    .argument = argument,
                                    .bad = {},
                                    .origin = 0,
-                                   .range = in_place(op.name) ? range_text(tensor) : std::string()});
+                                   .range = notes->in_place ? range_text(tensor) : std::string()});
         return;
       }
       const BadValues bad = found[next++];
@@ -242,7 +229,7 @@ void NanTrace::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
         if (op.name == "_local_scalar_dense" && input.bad.nan > 0 && origin.kind != BadOrigin::Kind::kDesign)
           reach(input.origin, BadOrigin::Reached::kNumber);
       }
-      if (in_place(op.name) && !input.bad.any()) input.range = range_text(values);
+      if (notes->in_place && !input.bad.any()) input.range = range_text(values);
       notes->inputs.push_back(std::move(input));
     });
     ++argument;
@@ -277,7 +264,7 @@ void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor&
   const auto settle = [&](size_t origin) {
     taint(tensor, origin);
     if (op.sequence >= 0 && op.grad) bad_outputs_[{op.thread, op.sequence}] = origin;
-    if (in_place(op.name) && !op.engine)
+    if (notes.in_place && !op.engine)
       if (const at::Tensor parameter = parameters_.find(output); parameter.defined())
         reach(origin, BadOrigin::Reached::kParameter, parameter.unsafeGetTensorImpl());
     if (kept_.size() < kMostKept && !op.outer && origins_[origin].kind == BadOrigin::Kind::kMade)
@@ -310,7 +297,7 @@ void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor&
   if (known && !with_inf) {  // another part of the same memory was bad before
     bool shares = false;
     for (const Notes::Input& input : notes.inputs) shares = shares || storage_of(input.tensor) == storage_of(tensor);
-    if (shares && !in_place(op.name)) return settle(known->origin);
+    if (shares && !notes.in_place) return settle(known->origin);
   }
 
   BadOrigin origin = describe(op);
@@ -321,11 +308,12 @@ void NanTrace::judge_output(RunningOp& op, const Notes& notes, const at::Tensor&
   origin.output = finding_tensor("output", tensor);
   origin.output.count = bad.nan > 0 ? bad.nan : bad.inf;
   origin.output.first = first_bad(tensor);
-  const auto schema = op.record->operator_schema();
+  const auto handle = op.handle();
   for (const Notes::Input& input : notes.inputs) {
+    if (overwrites(op, input.argument)) continue;
     BadOrigin::Input described;
-    described.argument = schema && input.argument < schema->arguments().size()
-                             ? schema->arguments()[input.argument].name()
+    described.argument = handle && input.argument < handle->schema().arguments().size()
+                             ? handle->schema().arguments()[input.argument].name()
                              : fmt::format("argument {}", input.argument);
     described.text =
         fmt::format("{} in {}", shape_text(input.tensor), input.range.empty() ? range_text(input.tensor) : input.range);

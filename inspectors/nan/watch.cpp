@@ -10,7 +10,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "inspectors/nan/nan.h"
 #include "inspectors/nan/reduced_gradients.h"
 #include "inspectors/trace/op_trace.h"
+#include "inspectors/trace/op_writes.h"
 #include "inspectors/trace/steps.h"
 #include "inspectors/trace/tensor_values.h"
 
@@ -123,7 +123,7 @@ class Sentinel : public OpObserver {
     } else if (phase_ == Phase::update && op.grad) {
       phase_ = Phase::forward;
     } else {
-      if ((checks_.has_next() || !updates_.empty()) && (op.collective() || overwrites(op.name))) {
+      if ((checks_.has_next() || !updates_.empty()) && (op.collective() || overwrites_target(op.name))) {
         const Looking looking(status_.seconds);
         launch();
       }
@@ -132,10 +132,6 @@ class Sentinel : public OpObserver {
     const Looking looking(status_.seconds);
     launch();
     read(/*all=*/false, /*last=*/false);
-  }
-
-  static bool overwrites(std::string_view op) {
-    return op == "zero_" || op == "copy_" || op == "_foreach_zero_" || op == "_foreach_copy_";
   }
 
   /// Queues the checks of what was added, and of the parameters that an optimizer has written by lists.
@@ -166,9 +162,9 @@ class Sentinel : public OpObserver {
       look_at_loss(op, tensor);
       return;
     }
-    if (op.outer || !op.name.ends_with("_")) return;
+    if (op.outer) return;
     const at::Tensor parameter = parameters_.find(tensor);
-    if (!parameter.defined()) return;
+    if (!parameter.defined() || !writes_in_place(op)) return;
     parameters_.add(parameter);  // its new version is known, so that no operator on lists is taken for the writer
     const Looking looking(status_.seconds);
     updated(op, parameter, tensor);

@@ -48,10 +48,10 @@ double divisor_of(const RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   const bool loss =
       name.find("loss") != std::string::npos || name.find("cross_entropy") != std::string::npos || name == "kl_div";
   if (!loss || name == "ctc_loss") return 0;  // ctc_loss divides each sample by its own length
-  const auto schema = op.record->operator_schema();
-  if (!schema) return 0;
+  const auto handle = op.handle();
+  if (!handle) return 0;
   const auto argument = [&](const char* wanted) -> const c10::IValue* {
-    const auto index = schema->argumentIndexWithName(wanted);
+    const auto index = handle->schema().argumentIndexWithName(wanted);
     return index && static_cast<size_t>(*index) < inputs.size() ? &inputs[static_cast<size_t>(*index)] : nullptr;
   };
   const c10::IValue* reduction = argument("reduction");

@@ -4,7 +4,6 @@
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Generator.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,9 +17,9 @@
 #include <limits>
 #include <mutex>
 #include <optional>
-#include <set>
 
 #include "inspectors/trace/op_divisor.h"
+#include "inspectors/trace/op_writes.h"
 #include "inspectors/trace/program_log.h"
 #include "inspectors/trace/step_reductions.h"
 #include "inspectors/trace/tensor_values.h"
@@ -51,28 +50,6 @@ bool shares_memory(const at::Tensor& one, const at::Tensor& other) {
     return std::any_of(theirs.begin(), theirs.end(),
                        [&](const at::Tensor& each) { return storage_of(part) == storage_of(each); });
   });
-}
-
-bool leaves_memory_unset(const std::string& name) {
-  return name.starts_with("empty") || name.starts_with("new_empty") || name == "resize_";
-}
-
-/// Whether the operator writes its first argument without reading it.
-bool overwrites(const std::string& name) {
-  static const std::set<std::string> names = {"zero_",       "fill_",      "copy_",     "uniform_",
-                                              "normal_",     "random_",    "cauchy_",   "exponential_",
-                                              "log_normal_", "geometric_", "bernoulli_"};
-  return names.contains(name);
-}
-
-/// Whether the operator writes its fourth and fifth argument, which its schema does not state.
-bool keeps_statistics(const std::string& name) {
-  return name.ends_with("batch_norm") || name.ends_with("instance_norm");
-}
-
-std::optional<c10::OperatorHandle> registered(const at::RecordFunction& record) {
-  const auto name = record.operator_name();
-  return name ? c10::Dispatcher::singleton().findOp(*name) : std::nullopt;
 }
 
 uint64_t state_of(const at::Generator& generator) {
@@ -251,8 +228,8 @@ void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
   entry.grad = op.grad;
   entry.autocast = number_of(autocast_dtype(inputs));
   entry.collective = op.collective();
-  const auto handle = registered(*op.record);
-  const c10::FunctionSchema* schema = handle && handle->hasSchema() ? &handle->schema() : nullptr;
+  const auto handle = op.handle();
+  const c10::FunctionSchema* schema = handle ? &handle->schema() : nullptr;
   entry.random = handle && handle->hasTag(at::Tag::nondeterministic_seeded);
   if (op.grad && !op.engine) entry.divisor = divisor_of(op, inputs);
   if (const int task = torch::autograd::get_current_graph_task_id(); op.engine && task != graph_task_) {
@@ -280,7 +257,7 @@ void OpRecord::before(RunningOp& op, c10::ArrayRef<c10::IValue> inputs) {
         if (is_parameter(tensor)) parameters_.add(tensor);
         if (tensor.defined() && !tensor.is_meta() && parts_of(tensor).empty()) entry.unread = true;
         notes->inputs.push_back(mark(tensor, argument));
-        if (argument == 0 && overwrites(op.name)) notes->inputs.back().hash = 0;
+        if (overwrites(op, argument)) notes->inputs.back().hash = 0;
         notes->inputs.back().shape = number_of(fmt::format("[{}]", fmt::join(tensor.sizes().vec(), ", ")));
         notes->tensors.push_back(tensor);
         if (is_parameter(tensor) && !entry.parameter && !entry.node) entry.parameter = tensor.unsafeGetTensorImpl();
@@ -325,20 +302,17 @@ void OpRecord::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
   entry.first = static_cast<uint32_t>(marks_.size());
   entry.inputs = static_cast<uint16_t>(std::min<size_t>(notes->inputs.size(), std::numeric_limits<uint16_t>::max()));
   marks_.insert(marks_.end(), notes->inputs.begin(), notes->inputs.begin() + entry.inputs);
-  if (keeps_statistics(op.name)) {
-    // Running statistics are written, but are no output.
-    size_t next = 0;
-    for (const OpMark& input : notes->inputs)
-      if (input.kind == OpMark::Kind::kTensor || input.kind == OpMark::Kind::kParameter) {
-        if (input.argument == 3 || input.argument == 4) write(notes->tensors[next], number, false);
-        ++next;
-      }
-  }
-  const bool unset = leaves_memory_unset(op.name);
+  size_t next = 0;
+  for (const OpMark& input : notes->inputs)
+    if (input.kind == OpMark::Kind::kTensor || input.kind == OpMark::Kind::kParameter) {
+      if (updates_statistic(op.name, input.argument)) write(notes->tensors[next], number, false);
+      ++next;
+    }
+  const bool unset = leaves_memory_unset(op.name), in_place = writes_in_place(op);
   size_t written = 0;
   bool one_number = false;  // it may be a loss
   const auto is_view = [&](const at::Tensor& tensor) {
-    return !op.name.ends_with("_") &&
+    return !unset && !in_place &&
            std::any_of(notes->tensors.begin(), notes->tensors.end(),
                        [&](const at::Tensor& input) { return shares_memory(input, tensor); });
   };
@@ -349,7 +323,7 @@ void OpRecord::after(RunningOp& op, const std::vector<c10::IValue>& outputs) {
     one_number = written == 0 && tensor.numel() == 1;
     OpMark mark = this->mark(tensor, written++);
     mark.shape = number_of(fmt::format("[{}]", fmt::join(tensor.sizes().vec(), ", ")));
-    if (mark.kind == OpMark::Kind::kParameter && op.name.ends_with("_") && !op.engine) entry.writes_parameter = true;
+    if (mark.kind == OpMark::Kind::kParameter && in_place && !op.engine) entry.writes_parameter = true;
     marks_.push_back(mark);
   };
   for (const c10::IValue& value : outputs) for_each_tensor(value, add_output);

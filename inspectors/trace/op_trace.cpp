@@ -136,6 +136,11 @@ const RunningOp& RunningOp::outermost() const {
   return *op;
 }
 
+std::optional<c10::OperatorHandle> RunningOp::handle() const {
+  const auto operator_name = record->operator_name();
+  return operator_name ? c10::Dispatcher::singleton().findSchema(*operator_name) : std::nullopt;
+}
+
 OpTrace::OpTrace(std::shared_ptr<OpObserver> observer, OpTraceOptions options) {
   {
     const std::lock_guard lock(slots_mutex);

@@ -6,6 +6,7 @@
 // are other threads of the program, and code that accesses memory without an operator.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/intrusive_ptr.h>
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -45,6 +47,9 @@ struct RunningOp : at::ObserverContext {
   const RunningOp* backward_node() const;
   /// Returns the outermost operator that called it, or itself; not beyond a node.
   const RunningOp& outermost() const;
+  /// Returns the operator as the dispatcher has it, with its schema; nothing for a node, and for a part of a program that
+  /// has a record of its own.
+  std::optional<c10::OperatorHandle> handle() const;
   bool collective() const { return name.starts_with("c10d::"); }
 };
 

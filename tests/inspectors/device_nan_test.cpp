@@ -149,6 +149,22 @@ TEST_F(NanOnDevices, optimizers_that_write_lists) {
   EXPECT_THAT(published.all()[1].message, HasSubstr("written by _foreach_add_ from a finite gradient"));
 }
 
+TEST_F(NanOnDevices, gradients_that_are_filled_after_the_update) {
+  const fake::Scope scope({.schedule = Schedule::late, .poison = true, .delays = {}});
+  const PublishedFindings published;
+  auto weight = torch::ones({3}, fake::device(0)).set_requires_grad(true);
+  {
+    const auto watching = nan_watch();
+    weight.sum().backward();
+    const torch::NoGradGuard guard;
+    weight.mutable_grad().mul_(std::nan(""));
+    weight.add_(weight.grad(), -0.1);
+    weight.mutable_grad().fill_(0);
+  }
+  ASSERT_EQ(published.all().size(), 1U);
+  EXPECT_THAT(published.all()[0].message, HasSubstr("after the reduction"));
+}
+
 // Gradients are made on a stream of their own, and the sentinel is slow. What comes after backward, on the program's
 // stream, overwrites the gradient or frees it.
 TEST_F(NanOnDevices, gradients_that_are_overwritten_or_freed_at_once) {

@@ -54,6 +54,20 @@ TEST_F(Nan, what_is_written_into_junk_is_its_writers) {
     return out;
   });
   EXPECT_EQ(only_finding(direct).op->name, "log") << direct;
+  const Report drawn = replay([] { return torch::empty({2}).log_normal_(/*mean=*/1000); });
+  EXPECT_EQ(only_finding(drawn).op->name, "log_normal_") << drawn;
+}
+
+TEST_F(Nan, an_out_that_was_bad_before_is_not_why_its_writer_made_a_bad_value) {
+  const auto data = torch::full({2}, -1.0);
+  const Report report = replay([&] {
+    auto out = torch::empty({2});
+    torch::log_out(out, data);
+    return torch::sqrt_out(out, data);
+  });
+  EXPECT_EQ(only_finding(report).op->name, "sqrt") << report;
+  EXPECT_THAT(only_finding(report).message, HasSubstr("self float32 [2] in [-1, -1]"));
+  EXPECT_THAT(only_finding(report).message, Not(HasSubstr("out float32")));
 }
 
 TEST_F(Nan, memory_that_is_read_unwritten_is_a_finding) {

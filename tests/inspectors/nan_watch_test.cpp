@@ -168,6 +168,18 @@ TEST(NanWatch, optimizers_that_write_lists) {
   }
 }
 
+TEST(NanWatch, an_update_that_is_written_as_an_out) {
+  const PublishedFindings published;
+  auto weight = torch::ones({3}).set_requires_grad(true);
+  const auto watching = nan_watch(weight);
+  (weight * 1e3).sum().backward();
+  const torch::NoGradGuard guard;
+  torch::sub_out(weight, weight, weight.grad(), 1e38);
+  ASSERT_EQ(published.all().size(), 1U);
+  EXPECT_EQ(published.all()[0].kind, FindingKind::optimizer);
+  EXPECT_EQ(watching.status().parameters, 1);
+}
+
 // Averages of parameters, and clipping, go over lists as well.
 TEST(NanWatch, an_operator_on_other_lists_is_no_update) {
   auto weight = torch::ones({3}).set_requires_grad(true);
