@@ -8,12 +8,12 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "inspectors/gpus/nvml_api.h"
+#include "protocol/json_fields.h"
 
 namespace lockstep::gpus {
 namespace {
@@ -177,71 +177,28 @@ Gpu ask(const Nvml& nvml, unsigned index) {
   return gpu;
 }
 
-template <typename T>
-json optional_json(const std::optional<T>& value) {
-  return value ? json(*value) : json();
-}
-template <typename T>
-void read(const json& value, const char* name, std::optional<T>& field) {
-  if (const auto found = value.find(name); found != value.end() && !found->is_null()) field = found->get<T>();
-}
+/// Has all fields in JSON but the problem, which is null where there is none.
+struct GpuFacts : Gpu {};
+LOCKSTEP_JSON(GpuFacts, index, name, uuid, bus_id, capability, total_bytes, used_bytes, gpu_percent, memory_percent,
+              temperature, ecc, persistence, mig, corrected_errors, uncorrected_errors, slowed_by, processes, peers)
+
+/// The driver's texts may be no UTF-8.
+std::string line_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 }  // namespace
 
 void set_library(const std::string& name) { library_name() = name; }
 
-void to_json(json& value, const GpuProcess& process) {
-  value = {{"pid", process.pid}, {"name", process.name}, {"bytes", optional_json(process.bytes)}};
-}
-
-void from_json(const json& value, GpuProcess& process) {
-  process.pid = value.at("pid");
-  process.name = value.at("name");
-  read(value, "bytes", process.bytes);
-}
+LOCKSTEP_DECLARED_JSON(GpuProcess, pid, name, bytes)
 
 void to_json(json& value, const Gpu& gpu) {
-  value = {{"index", gpu.index},
-           {"problem", gpu.problem.empty() ? json() : json(gpu.problem)},
-           {"name", gpu.name},
-           {"uuid", gpu.uuid},
-           {"bus_id", gpu.bus_id},
-           {"capability", gpu.capability},
-           {"total_bytes", optional_json(gpu.total_bytes)},
-           {"used_bytes", optional_json(gpu.used_bytes)},
-           {"gpu_percent", optional_json(gpu.gpu_percent)},
-           {"memory_percent", optional_json(gpu.memory_percent)},
-           {"temperature", optional_json(gpu.temperature)},
-           {"ecc", optional_json(gpu.ecc)},
-           {"persistence", optional_json(gpu.persistence)},
-           {"mig", optional_json(gpu.mig)},
-           {"corrected_errors", optional_json(gpu.corrected_errors)},
-           {"uncorrected_errors", optional_json(gpu.uncorrected_errors)},
-           {"slowed_by", optional_json(gpu.slowed_by)},
-           {"processes", gpu.processes},
-           {"peers", gpu.peers}};
+  value = GpuFacts{gpu};
+  value["problem"] = gpu.problem.empty() ? json() : json(gpu.problem);
 }
 
 void from_json(const json& value, Gpu& gpu) {
-  gpu.index = value.at("index");
+  gpu = value.get<GpuFacts>();
   if (const auto& problem = value.at("problem"); problem.is_string()) gpu.problem = problem;
-  gpu.name = value.at("name");
-  gpu.uuid = value.at("uuid");
-  gpu.bus_id = value.at("bus_id");
-  gpu.capability = value.at("capability");
-  read(value, "total_bytes", gpu.total_bytes);
-  read(value, "used_bytes", gpu.used_bytes);
-  read(value, "gpu_percent", gpu.gpu_percent);
-  read(value, "memory_percent", gpu.memory_percent);
-  read(value, "temperature", gpu.temperature);
-  read(value, "ecc", gpu.ecc);
-  read(value, "persistence", gpu.persistence);
-  read(value, "mig", gpu.mig);
-  read(value, "corrected_errors", gpu.corrected_errors);
-  read(value, "uncorrected_errors", gpu.uncorrected_errors);
-  read(value, "slowed_by", gpu.slowed_by);
-  value.at("processes").get_to(gpu.processes);
-  value.at("peers").get_to(gpu.peers);
 }
 
 std::string normal_bus_id(const std::string& text) {
@@ -268,14 +225,12 @@ struct Answers {
 void ask_all(const std::function<void(const std::string&)>& take) {
   const auto nvml = std::make_shared<const Nvml>(start_nvml());
   if (!nvml->problem.empty()) {
-    take(json{{"problem", nvml->problem}}.dump(-1, ' ', false, json::error_handler_t::replace));
+    take(line_of({{"problem", nvml->problem}}));
     return;
   }
-  take(json{{"driver", nvml->driver}, {"cuda", nvml->cuda}, {"count", nvml->count}}.dump());
+  take(line_of({{"driver", nvml->driver}, {"cuda", nvml->cuda}, {"count", nvml->count}}));
   for (unsigned index = 0; index < nvml->count; ++index) {
-    const auto answer = [nvml, index, take] {
-      take(json(ask(*nvml, index)).dump(-1, ' ', false, json::error_handler_t::replace));
-    };
+    const auto answer = [nvml, index, take] { take(line_of(ask(*nvml, index))); };
     try {
       std::thread(answer).detach();
     } catch (const std::system_error&) {  // the limit on threads is reached: one after the other, then
