@@ -15,6 +15,7 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
@@ -121,7 +122,7 @@ int run_store() {
     if (listener >= 0) must_have_address(listener);
     const auto store = listener >= 0 ? dist::serve_store(listener) : dist::serve_store("127.0.0.1", 0);
     if (listener < 0) {
-      std::printf("{\"port\":%d}\n", static_cast<int>(store->getPort()));
+      std::puts(nlohmann::json{{"port", store->getPort()}}.dump().c_str());
       std::fflush(stdout);
     }
     limit_size();
