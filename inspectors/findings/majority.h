@@ -21,11 +21,18 @@ std::map<Value, RankSet> ranks_by_value(const RankSet& ranks, const std::vector<
   return result;
 }
 
+/// `agreeing`: the largest part of `ranks` that agrees.
+inline Majority majority_of(const RankSet& ranks, const RankSet& agreeing) {
+  if (2 * agreeing.size() > ranks.size()) return {.at_fault = ranks - agreeing, .reference = agreeing};
+  return {.at_fault = ranks, .reference = {}};
+}
+
 template <typename Value>
 Majority majority_of(const RankSet& ranks, const std::map<Value, RankSet>& by_value) {
+  RankSet largest;
   for (const auto& [value, agreeing] : by_value)
-    if (2 * agreeing.size() > ranks.size()) return {.at_fault = ranks - agreeing, .reference = agreeing};
-  return {.at_fault = ranks, .reference = {}};
+    if (agreeing.size() > largest.size()) largest = agreeing;
+  return majority_of(ranks, largest);
 }
 
 template <typename Value>

@@ -39,10 +39,9 @@ std::vector<Circle> circles_of(const std::vector<CallWait>& waits) {
     std::ranges::stable_sort(circle.calls, {}, lowest);
     circle.largest = *std::ranges::max_element(circle.calls, {}, size);
     for (const size_t call : circle.calls) found[call] = true, circle.ranks = circle.ranks | waits[call].waiting;
-    const RankSet& most = waits[circle.largest].waiting;
-    circle.majority = {.at_fault = circle.ranks, .reference = {}};
-    if (circle.calls.size() > 1 && 2 * most.size() > circle.ranks.size())
-      circle.majority = {.at_fault = circle.ranks - most, .reference = most};
+    // The rank of a circle of one call waits for itself.
+    const bool one = circle.calls.size() == 1;
+    circle.majority = majority_of(circle.ranks, one ? RankSet() : waits[circle.largest].waiting);
     circles.push_back(std::move(circle));
   }
   std::ranges::stable_sort(circles, {}, [&](const Circle& circle) { return lowest(circle.calls.front()); });

@@ -7,6 +7,7 @@
 
 #include "collectives/log/call_order.h"
 #include "inspectors/findings/about.h"
+#include "inspectors/findings/majority.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/hang/words.h"
 
@@ -49,10 +50,9 @@ std::optional<Finding> mismatch_of_call(const HangPicture& picture, const std::s
     finding.message += fmt::format("{}{} called {}{}", finding.message.empty() ? "" : ", ", camp.ranks.words(),
                                    describe(*camp.call), in_brackets(line_in(camp)));
   }
-  const RankSet& many = camps.back().ranks;
-  const bool majority = 2 * many.size() > all.size();
-  finding.ranks = majority ? all - many : all;
-  if (majority) finding.reference_ranks = many;
+  const Majority majority = majority_of(all, camps.back().ranks);
+  finding.ranks = majority.at_fault;
+  finding.reference_ranks = majority.reference;
   finding.op = dist::to_finding_op(*camps.back().call);
   if (const std::string line = line_in(camps.front()); !line.empty()) finding.where = line;
   finding.message += fmt::format(" as #{} of group {}{}. {}", seq, group, difference.order_words, kOneOrder);

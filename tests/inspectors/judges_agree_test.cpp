@@ -48,6 +48,25 @@ TEST(JudgesAgree, OnARankThatHasFinished) {
   expect_agreement(ranks);
 }
 
+TEST(JudgesAgree, OnRanksThatHaveFinishedTogether) {
+  MadeUp ranks(4);
+  for (const int rank : {0, 3}) ranks.enters(rank, "all_reduce");
+  for (const int rank : {1, 2}) ranks.finishes(rank);
+  expect_agreement(ranks);
+}
+
+TEST(JudgesAgree, OnOperationsAndRootsThatDiffer) {
+  for (const int size : {2, 3, 4}) {
+    MadeUp operations(size), roots(size);
+    for (int rank = 0; rank < size; ++rank) {
+      operations.enters(rank, rank == 1 ? "barrier" : "all_reduce");
+      roots.enters(rank, "broadcast", {.root = rank == 1 ? 1 : 0});
+    }
+    expect_agreement(operations);
+    expect_agreement(roots);
+  }
+}
+
 TEST(JudgesAgree, OnCallsThatDiffer) {
   for (const MadeUp::Options& other :
        {MadeUp::Options{.shape = {3}}, MadeUp::Options{.dtype = "int64"}, MadeUp::Options{.reduce_op = "MAX"}})
