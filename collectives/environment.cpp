@@ -2,33 +2,25 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cstdlib>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "collectives/transport/tcp_store.h"
+#include "protocol/environment.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep::dist {
 
 namespace {
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value && *value ? std::optional<std::string>(value) : std::nullopt;
-}
-
 int parse_int(const std::string& what, const std::string& text, int low, int high) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high)
-    throw ArgumentError(fmt::format("{} is '{}'; it must be a whole number from {} to {}", what, text, low, high));
-  return value;
+  if (const auto value = protocol::whole_number(text, low, high)) return *value;
+  throw ArgumentError(fmt::format("{} is '{}'; it must be a whole number from {} to {}", what, text, low, high));
 }
 
 std::optional<int> int_variable(const char* name, int low, int high) {
-  const auto text = variable(name);
-  return text ? std::optional<int>(parse_int(name, *text, low, high)) : std::nullopt;
+  const std::string text = protocol::variable(name);
+  return text.empty() ? std::nullopt : std::optional<int>(parse_int(name, text, low, high));
 }
 
 constexpr int kMostRanks = 1 << 20;
@@ -73,7 +65,7 @@ Number find_number(const char* variable, const char* option, int given, int low,
 
 bool names_no_world(const InitOptions& options) {
   return options.init_method == "env://" && !options.store && options.rank < 0 && options.world_size < 0 &&
-         !variable("RANK") && !variable("WORLD_SIZE");
+         protocol::variable("RANK").empty() && protocol::variable("WORLD_SIZE").empty();
 }
 
 RendezvousInfo find_rendezvous(const InitOptions& options) {
@@ -109,14 +101,13 @@ RendezvousInfo find_rendezvous(const InitOptions& options) {
   int port = 0;
   bool serves = found.rank == 0;
   if (from_environment) {
-    const auto address = variable("MASTER_ADDR");
-    if (!address || !variable("MASTER_PORT"))
+    host = protocol::variable("MASTER_ADDR");
+    if (host.empty() || protocol::variable("MASTER_PORT").empty())
       throw ArgumentError(fmt::format(
-          "RANK and WORLD_SIZE are set, but {} is not; set it to {}", address ? "MASTER_PORT" : "MASTER_ADDR",
-          address ? "a free port of rank 0's machine" : "the machine of rank 0 (127.0.0.1 for one machine)"));
-    host = *address;
+          "RANK and WORLD_SIZE are set, but {} is not; set it to {}", host.empty() ? "MASTER_ADDR" : "MASTER_PORT",
+          host.empty() ? "the machine of rank 0 (127.0.0.1 for one machine)" : "a free port of rank 0's machine"));
     port = *int_variable("MASTER_PORT", 1, 65535);
-    if (variable("TORCHELASTIC_USE_AGENT_STORE") == "True") serves = false;  // torchrun's agent serves it
+    if (protocol::variable("TORCHELASTIC_USE_AGENT_STORE") == "True") serves = false;  // torchrun's agent serves it
   } else if (options.init_method.starts_with("tcp://")) {
     std::tie(host, port) = split_address(options.init_method.substr(6));
   } else {
@@ -125,8 +116,8 @@ RendezvousInfo find_rendezvous(const InitOptions& options) {
   }
   found.loopback = known(one_machine || is_loopback(host));
   found.store = serves ? serve_store(host, port, patience, one_machine) : connect_store(host, port, patience);
-  if (const auto restart = variable("TORCHELASTIC_RESTART_COUNT"))
-    found.store = c10::make_intrusive<c10d::PrefixStore>("attempt-" + *restart, found.store);
+  if (const std::string restart = protocol::variable("TORCHELASTIC_RESTART_COUNT"); !restart.empty())
+    found.store = c10::make_intrusive<c10d::PrefixStore>("attempt-" + restart, found.store);
   return found;
 }
 

@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
-#include <cstring>
 
 #include "collectives/dist.h"
 #include "collectives/environment.h"
@@ -15,6 +13,7 @@
 #include "collectives/transport/interposed.h"
 #include "collectives/watch/arguments.h"
 #include "collectives/watched_rank.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep::dist {
 
@@ -86,11 +85,8 @@ std::string get_default_backend_for_device(const std::string& device) {
 
 int get_node_local_rank(std::optional<int> fallback_rank) {
   if (const char* text = std::getenv("LOCAL_RANK"); text && *text) {
-    int rank = -1;
-    const auto [end, error] = std::from_chars(text, text + std::strlen(text), rank);
-    if (error != std::errc() || *end != 0 || rank < 0)
-      throw ArgumentError(fmt::format("LOCAL_RANK is '{}'; it must be a whole number from 0", text));
-    return rank;
+    if (const auto rank = protocol::whole_number<int>(text, 0)) return *rank;
+    throw ArgumentError(fmt::format("LOCAL_RANK is '{}'; it must be a whole number from 0", text));
   }
   if (fallback_rank) return *fallback_rank;
   const auto context = current_context();

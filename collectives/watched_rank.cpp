@@ -1,7 +1,6 @@
 #include "collectives/watched_rank.h"
 
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -9,6 +8,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "protocol/environment.h"
 #include "protocol/version.h"
 #include "python/agent/agent.h"
 #include "python/agent/server.h"
@@ -66,12 +66,6 @@ json abort_groups(const json&) {
   return {{"groups", groups}, {"problems", json::array()}};
 }
 
-std::string own_path() {
-  char path[4096];
-  const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
-  return {path, size > 0 ? static_cast<size_t>(size) : 0};
-}
-
 void add_handlers() {
   agent::add_handler("status", status);
   // A shell reads the log.
@@ -108,7 +102,7 @@ std::string join_watched_job(const InitOptions& options) {
     add_handlers();
     rank.torch = TORCH_VERSION;
     rank.lockstep = kVersion;
-    rank.script = own_path();
+    rank.script = protocol::own_program();
     if (const std::string problem = agent::start(rank); !problem.empty()) {
       // A program that a rank starts has the rank's variables, and is none.
       if (!problem.starts_with("another process"))

@@ -4,6 +4,7 @@
 #include <map>
 #include <sstream>
 
+#include "protocol/checksum.h"
 #include "protocol/error.h"
 #include "protocol/rank_set.h"
 
@@ -11,13 +12,6 @@ namespace lockstep::ddp::detail {
 namespace {
 
 constexpr size_t kShown = 5;  // differences that a message lists
-
-// Returns the FNV-1a hash of 64 bits.
-uint64_t hash_of(const std::string& text, uint64_t seed) {
-  uint64_t hash = 14695981039346656037ull ^ seed;
-  for (const unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
-  return hash;
-}
 
 // The first line is the problem. Then a line for each option (name, value) and for each tensor (its fields), tabs
 // between.
@@ -187,7 +181,8 @@ void check_same_on_all_ranks(const c10::intrusive_ptr<c10d::ProcessGroup>& group
                              const ReplicaDescription& mine, const std::string& problem) {
   const std::string text = to_text(mine, problem);
   const auto hashed =
-      torch::tensor({static_cast<int64_t>(hash_of(text, 0)), static_cast<int64_t>(hash_of(text, 0x9e3779b97f4a7c15)),
+      torch::tensor({static_cast<int64_t>(protocol::fnv1a(text)),
+                     static_cast<int64_t>(protocol::fnv1a(text, protocol::kFnvBasis ^ 0x9e3779b97f4a7c15)),
                      static_cast<int64_t>(text.size()), static_cast<int64_t>(!problem.empty())},
                     torch::kLong);
   std::vector<torch::Tensor> fingerprints;

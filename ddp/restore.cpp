@@ -1,7 +1,6 @@
 #include "ddp/restore.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <ostream>
@@ -12,6 +11,7 @@
 #include "collectives/session_group.h"
 #include "ddp/saved_state.h"
 #include "protocol/error.h"
+#include "protocol/text.h"
 
 namespace lockstep::ddp {
 namespace {
@@ -19,6 +19,8 @@ namespace {
 using detail::device_of;
 using detail::SavedOptimizer;
 using nlohmann::json;
+
+constexpr size_t kMostListed = 4;  // names of what was lost
 
 json description_of(const torch::Tensor& tensor) {
   return {{"shape", tensor.sizes().vec()}, {"dtype", static_cast<int>(tensor.scalar_type())}};
@@ -31,14 +33,6 @@ bool is_same(const torch::Tensor& a, const torch::Tensor& b) {
     return tensor.detach().contiguous().reshape({-1}).view(torch::kUInt8);
   };
   return torch::equal(bytes(a), bytes(b));
-}
-
-std::string text_of(const std::vector<std::string>& names) {
-  constexpr size_t kMost = 4;
-  const size_t shown = std::min(names.size(), kMost);
-  std::string text =
-      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-  return names.size() > shown ? text + fmt::format(" and {} more", names.size() - shown) : text;
 }
 
 /// Returns all names that ranks have of a kind of objects, in one order.
@@ -205,10 +199,12 @@ std::set<std::string> Restoration::copy_tensors(const std::vector<json>& all, Re
     if (restored > 0)
       report.restored.push_back(fmt::format("{}: {} tensor{}", module, restored, restored == 1 ? "" : "s"));
     if (!different[module].empty())
-      report.lost.push_back(text_of(different[module]) + ": the other ranks do not agree on it, so rank " +
-                            std::to_string(from_) + "'s is not what was lost");
+      report.lost.push_back(protocol::listed(different[module], kMostListed) +
+                            ": the other ranks do not agree on it, so rank " + std::to_string(from_) +
+                            "'s is not what was lost");
     if (!missing[module].empty())
-      report.lost.push_back(text_of(missing[module]) + ": not all ranks have it with the same shape and type");
+      report.lost.push_back(protocol::listed(missing[module], kMostListed) +
+                            ": not all ranks have it with the same shape and type");
     lost.insert(missing[module].begin(), missing[module].end());
   }
   return lost;

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
@@ -19,6 +20,13 @@ std::optional<std::string> read_file(const std::string& path, size_t most) {
   if (found == Reading::end) return text;
   if (found == Reading::bytes) errno = EFBIG;
   return std::nullopt;
+}
+
+std::string first_line_of(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 int replace_file(const std::string& path, std::string_view bytes, mode_t mode) {

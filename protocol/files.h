@@ -13,6 +13,9 @@ namespace lockstep::protocol {
 /// than `most`.
 std::optional<std::string> read_file(const std::string& path, size_t most = SIZE_MAX);
 
+/// Returns the first line of a file, without its end; an empty text where it can't be read.
+std::string first_line_of(const std::string& path);
+
 /// Writes a new file with `mode`, less the umask, which takes the place of the one at `path` at once: others see the old file
 /// or the new one. Returns 0, or the errno; then the old file stays.
 [[nodiscard]] int replace_file(const std::string& path, std::string_view bytes, mode_t mode);

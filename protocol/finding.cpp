@@ -1,11 +1,11 @@
 #include "protocol/finding.h"
 
-#include <charconv>
 #include <iomanip>
 #include <ostream>
 #include <sstream>
 
 #include "protocol/json_fields.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep {
 
@@ -85,11 +85,10 @@ void from_json(const nlohmann::json& json, FindingTensor& t) {
   if (json.contains("max_ulp")) json.at("max_ulp").get_to(t.max_ulp);
   if (!json.contains("norms") || json.at("norms").is_null()) return;
   for (const auto& [rank, norm] : json.at("norms").items()) {
-    int number = 0;
-    const auto [end, error] = std::from_chars(rank.data(), rank.data() + rank.size(), number);
-    if (error != std::errc() || end != rank.data() + rank.size())
+    const auto number = protocol::whole_number<int>(rank);
+    if (!number)
       throw nlohmann::json::type_error::create(302, "norms: type must be rank, but is '" + rank + "'", nullptr);
-    t.norms[number] = norm.get<double>();
+    t.norms[*number] = norm.get<double>();
   }
 }
 

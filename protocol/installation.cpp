@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <utility>
 #include <vector>
 
+#include "protocol/environment.h"
+#include "protocol/files.h"
 #include "protocol/user_folders.h"
 
 namespace lockstep::protocol {
@@ -26,19 +27,6 @@ constexpr const char* kForTorch = "torch";  // and a minor version: what a wheel
 // An installation with the one lacks the other only when it is damaged.
 constexpr const char* kHeaders = "include/lockstep";
 constexpr const char* kCompiler = "bin/lockstep-compiler";
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-/// Returns an empty text where there is no such file.
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 bool is_there(const fs::path& path) {
   std::error_code error;
@@ -92,7 +80,7 @@ std::string requirement_of_wheel() {
 }
 
 LibTorch libtorch_of_wheel() {
-  const std::string named = environment("LOCKSTEP_LIBTORCH");
+  const std::string named = variable("LOCKSTEP_LIBTORCH");
   const fs::path folder = named.empty() ? programs_prefix().parent_path() / "torch" : fs::path(named);
   LibTorch result{.folder = folder, .version = version_of_libtorch(folder), .problem = {}, .fix = {}};
   if (result.version.empty() || !has_library(folder)) {
@@ -126,7 +114,7 @@ std::string minor_of(const std::string& version) { return version.substr(0, vers
 
 fs::path programs_prefix() {
   std::error_code error;
-  if (const std::string named = environment("LOCKSTEP_BIN"); !named.empty()) {
+  if (const std::string named = variable("LOCKSTEP_BIN"); !named.empty()) {
     const fs::path prefix = fs::weakly_canonical(fs::path(named) / "..", error);
     if (!error && (is_there(prefix / kVersionFile) || is_there(prefix / kVersionOfWheel))) return prefix;
   }
@@ -155,13 +143,13 @@ std::string setup_command() {
 }
 
 std::string libtorch_version() {
-  return is_wheel() ? libtorch_of_wheel().version : first_line(programs_prefix() / kVersionFile);
+  return is_wheel() ? libtorch_of_wheel().version : first_line_of(programs_prefix() / kVersionFile);
 }
 
-std::string header_digest() { return first_line(programs_prefix() / kDigestFile); }
+std::string header_digest() { return first_line_of(programs_prefix() / kDigestFile); }
 
 fs::path shared_home() {
-  const fs::path named = environment("LOCKSTEP_HOME");
+  const fs::path named = variable("LOCKSTEP_HOME");
   return named.is_absolute() ? named : programs_prefix() / kHome;
 }
 
@@ -174,14 +162,14 @@ LibTorch find_libtorch() {
             .version = {},
             .problem = (prefix / kVersionFile).string() + " is missing, which names the version of LibTorch to use",
             .fix = "build or install Lockstep again"};
-  if (const std::string named = environment("LOCKSTEP_LIBTORCH"); !named.empty()) return named_libtorch(named, version);
+  if (const std::string named = variable("LOCKSTEP_LIBTORCH"); !named.empty()) return named_libtorch(named, version);
 
   std::vector<fs::path> places;
-  if (const std::string built_with = first_line(prefix / kFolderFile); !built_with.empty())
+  if (const std::string built_with = first_line_of(prefix / kFolderFile); !built_with.empty())
     places.push_back((prefix / built_with).lexically_normal());
   for (const std::string& name : {version + "-gpu", version}) {
     const fs::path shared = shared_home() / "libtorch" / name / "torch";
-    if (is_there(shared) || !environment("LOCKSTEP_HOME").empty()) places.push_back(shared);
+    if (is_there(shared) || !variable("LOCKSTEP_HOME").empty()) places.push_back(shared);
   }
   if (const fs::path cache = user_folder("XDG_CACHE_HOME", ".cache"); !cache.empty())
     for (const std::string& name : {version + "-gpu", version})

@@ -1,15 +1,11 @@
 #include "protocol/launchers.h"
 
-#include <charconv>
+#include "protocol/whole_number.h"
 
 namespace lockstep::protocol {
 namespace {
 
-std::optional<int> number(const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= 0 ? std::optional(value) : std::nullopt;
-}
+std::optional<int> number(const std::string& text) { return whole_number<int>(text, 0); }
 
 }  // namespace
 

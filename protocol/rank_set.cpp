@@ -1,13 +1,14 @@
 #include "protocol/rank_set.h"
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 
 #include "protocol/error.h"
+#include "protocol/text.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep {
 namespace {
@@ -20,22 +21,8 @@ std::string existing(int world_size) {
   throw UsageError("rank set: '" + std::string(part) + "' " + why + "; " + existing(world_size));
 }
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-  return text;
-}
-
-/// Returns a whole number, perhaps negative, or nothing when `text` is anything else.
-std::optional<long> number(std::string_view text) {
-  long value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
-  return value;
-}
-
 int existing_rank(std::string_view text, std::string_view part, int world_size) {
-  const auto rank = number(text);
+  const auto rank = protocol::whole_number<long>(text);
   if (!rank || text.front() == '-') fail(part, "is not a rank, a range, a slice or 'all'", world_size);
   if (*rank >= world_size) fail(part, "names a rank that is not in the session", world_size);
   return static_cast<int>(*rank);
@@ -46,8 +33,8 @@ RankSet slice(std::string_view part, int world_size) {
   std::vector<std::optional<long>> field;
   for (std::string_view rest = part;;) {
     const size_t colon = rest.find(':');
-    const auto text = trim(rest.substr(0, colon));
-    const auto value = number(text);
+    const auto text = protocol::trimmed(rest.substr(0, colon));
+    const auto value = protocol::whole_number<long>(text);
     if (!text.empty() && !value) fail(part, "is not a slice (begin:end:step)", world_size);
     field.push_back(value);
     if (colon == std::string_view::npos) break;
@@ -73,8 +60,8 @@ RankSet item(std::string_view part, int world_size) {
   if (part.find(':') != std::string_view::npos) return slice(part, world_size);
   const size_t dash = part.find('-');
   if (dash == std::string_view::npos || dash == 0) return RankSet{existing_rank(part, part, world_size)};
-  const int first = existing_rank(trim(part.substr(0, dash)), part, world_size);
-  const int last = existing_rank(trim(part.substr(dash + 1)), part, world_size);
+  const int first = existing_rank(protocol::trimmed(part.substr(0, dash)), part, world_size);
+  const int last = existing_rank(protocol::trimmed(part.substr(dash + 1)), part, world_size);
   if (first > last) fail(part, "is a reversed range", world_size);
   std::vector<int> ranks;
   for (int rank = first; rank <= last; ++rank) ranks.push_back(rank);
@@ -141,20 +128,20 @@ std::string RankSet::str() const {
 std::string RankSet::words() const { return (size() == 1 ? "rank " : "ranks ") + str(); }
 
 RankSet parse_rank_set(std::string_view spec, int world_size) {
-  std::string_view text = trim(spec);
+  std::string_view text = protocol::trimmed(spec);
   const bool opened = text.starts_with('['), closed = text.ends_with(']');
   if (opened != closed) fail(spec, "has a bracket without its partner", world_size);
-  if (opened) text = trim(text.substr(1, text.size() - 2));
+  if (opened) text = protocol::trimmed(text.substr(1, text.size() - 2));
   if (text.empty()) fail(spec, "names no rank", world_size);
 
   RankSet included, excluded;
   bool only_exclusions = true;
   for (;;) {
     const size_t comma = text.find(',');
-    auto part = trim(text.substr(0, comma));
+    auto part = protocol::trimmed(text.substr(0, comma));
     if (part.empty()) fail(spec, "has an empty part", world_size);
     if (part.front() == '^') {
-      excluded = excluded | item(trim(part.substr(1)), world_size);
+      excluded = excluded | item(protocol::trimmed(part.substr(1)), world_size);
     } else {
       included = included | item(part, world_size);
       only_exclusions = false;

@@ -26,4 +26,9 @@ nlohmann::json read_json(std::string_view text) {
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
+std::string text_at(const nlohmann::json& object, const char* name, const std::string& absent) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : absent;
+}
+
 }  // namespace lockstep::protocol

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 namespace lockstep::protocol {
@@ -15,5 +16,8 @@ bool is_nested_too_deeply(std::string_view text);
 
 /// Returns a discarded value for text that is no JSON, or is nested too deeply.
 nlohmann::json read_json(std::string_view text);
+
+/// Returns a text in an object; `absent` where `object` is none, or has none of that name.
+std::string text_at(const nlohmann::json& object, const char* name, const std::string& absent = "");
 
 }  // namespace lockstep::protocol

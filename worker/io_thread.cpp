@@ -13,6 +13,7 @@
 #include "collectives/session_group.h"
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
+#include "protocol/signal_name.h"
 #include "worker/cell/cell_error.h"
 #include "worker/interpose/crash.h"
 #include "worker/io_replies.h"
@@ -38,7 +39,7 @@ constexpr int kLingerMs = 1500;          // for a hub that does not read
 /// The signal, or the call of exit, that ended the rank, as data.
 protocol::CellError describe_death(const DeathReport& report, Symbols& symbols) {
   protocol::CellError error;
-  error.type = report.signal ? signal_name(report.signal) : report.how;
+  error.type = report.signal ? protocol::signal_name(report.signal) : report.how;
   error.message = describe(report);
   set_place(error, symbols.resolve(report.stack), symbols);
   return error;

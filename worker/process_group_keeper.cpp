@@ -2,16 +2,13 @@
 
 #include <signal.h>
 
-#include <charconv>
-
 #include "collectives/log/process_identity.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep::worker {
 
 void ProcessGroupKeeper::take_line(std::string_view line) {
-  long number = 0;
-  const auto [rest, error] = std::from_chars(line.data(), line.data() + line.size(), number);
-  if (error != std::errc() || rest != line.data() + line.size()) return;
+  const long number = protocol::whole_number<long>(line).value_or(0);
   if (number < -1)
     groups_.erase(static_cast<pid_t>(-number));
   else if (number > 1)

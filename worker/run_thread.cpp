@@ -1,6 +1,7 @@
 #include "worker/run_thread.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "collectives/log/meetings.h"
 #include "collectives/session_group.h"
 #include "inspectors/exchange/report.h"
+#include "protocol/environment.h"
 #include "protocol/error.h"
 #include "protocol/installation.h"
 #include "worker/cell/call_sites.h"
@@ -31,18 +33,6 @@ namespace lockstep::worker {
 namespace {
 
 constexpr double kLongWait_s = 0.1;  // in a collective, until the session hears of it
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
-std::string joined(const std::vector<std::string>& sentences) {
-  std::string text;
-  for (const auto& sentence : sentences) text += (text.empty() ? "" : "; ") + sentence;
-  return text;
-}
 
 }  // namespace
 
@@ -82,12 +72,12 @@ bool RunThread::start() {
   protocol::Hello hello;
   hello.rank = configuration_.rank;
   hello.pid = ::getpid();
-  hello.host = host_name();
+  hello.host = protocol::host_name();
   hello.device = configuration_.device;
   hello.versions.libtorch = libtorch_version();
   hello.cell_limit = cells_left();
   outbox_.post(hello);
-  if (!configuration_.problems.empty()) return not_ready(joined(configuration_.problems));
+  if (!configuration_.problems.empty()) return not_ready(fmt::format("{}", fmt::join(configuration_.problems, "; ")));
   if (protocol::minor_of(hello.versions.libtorch) != protocol::minor_of(libtorch_built_with()))
     return not_ready(
         fmt::format("the worker was built with LibTorch {} and runs with {}: set LD_LIBRARY_PATH back, or "

@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,7 +21,9 @@
 #include "collectives/log/marked_processes.h"
 #include "collectives/transport/tcp_store.h"
 #include "protocol/descriptor.h"
+#include "protocol/environment.h"
 #include "protocol/error.h"
+#include "protocol/whole_number.h"
 #include "worker/process_group_keeper.h"
 
 namespace lockstep::worker {
@@ -34,13 +35,12 @@ constexpr rlim_t kMostBytes = rlim_t{256} << 20;  // a session's own keys are a 
 
 /// Returns the descriptor that a variable names; -1 where it is not set.
 int descriptor(const char* name) {
-  const char* text = std::getenv(name);
-  if (!text || !*text) return -1;
-  int fd = -1;
-  const auto [rest, error] = std::from_chars(text, text + std::strlen(text), fd);
-  if (error != std::errc() || *rest != '\0' || fd < 0 || ::fcntl(fd, F_GETFD) < 0)
+  const std::string text = protocol::variable(name);
+  if (text.empty()) return -1;
+  const auto fd = protocol::whole_number<int>(text, 0);
+  if (!fd || ::fcntl(*fd, F_GETFD) < 0)
     throw StartError(std::string(name) + " is '" + text + "', which is no open descriptor");
-  return fd;
+  return *fd;
 }
 
 /// Nobody has meant to listen on all interfaces.

@@ -6,15 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
 
 #include "protocol/descriptor.h"
 #include "protocol/files.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep::dist {
 namespace {
@@ -29,13 +28,11 @@ std::vector<pid_t> own_processes() {
   DIR* directory = ::opendir("/proc");
   if (!directory) return found;
   while (const dirent* entry = ::readdir(directory)) {
-    pid_t pid = 0;
-    const char* end = entry->d_name + std::strlen(entry->d_name);
-    const auto [rest, error] = std::from_chars(entry->d_name, end, pid);
-    if (error != std::errc() || rest != end || pid == ::getpid()) continue;
+    const auto pid = protocol::whole_number<pid_t>(entry->d_name);
+    if (!pid || pid == ::getpid()) continue;
     struct stat status = {};
     if (::fstatat(::dirfd(directory), entry->d_name, &status, 0) == 0 && status.st_uid == ::geteuid())
-      found.push_back(pid);
+      found.push_back(*pid);
   }
   ::closedir(directory);
   return found;

@@ -9,6 +9,7 @@
 
 #include "collectives/transport/backend_factory.h"
 #include "protocol/dist_error.h"
+#include "protocol/text.h"
 
 namespace lockstep::dist {
 
@@ -16,16 +17,6 @@ namespace {
 /// Whether this process can have tensors on such a device.
 bool is_there(c10::DeviceType type) {
   return c10::impl::hasDeviceGuardImpl(type) && c10::impl::getDeviceGuardImpl(type)->deviceCount() > 0;
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> result;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    result.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return result;
 }
 
 c10::DeviceType device_type(const std::string& name, const std::string& text) {
@@ -54,7 +45,7 @@ BackendConfig::BackendConfig(std::string text) : text_(std::move(text)) {
     return;
   }
   std::vector<c10::DeviceType> named;
-  for (const std::string& item : split(text_, ',')) {
+  for (const std::string& item : protocol::split(text_, ',')) {
     const size_t colon = item.find(':');
     if (colon == std::string::npos)
       throw ArgumentError(

@@ -1,7 +1,9 @@
 #include "compiler/names/kept_values.h"
 
 #include <algorithm>
-#include <charconv>
+#include <string_view>
+
+#include "protocol/whole_number.h"
 
 namespace lockstep::compiler {
 
@@ -10,10 +12,7 @@ using namespace clang;
 std::optional<int64_t> kept_number(const std::string& name) {
   if (name == "_") return 0;
   if (name.size() < 2 || name[0] != '_' || name[1] == '0') return std::nullopt;
-  int64_t number = 0;
-  const char* end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + 1, end, number);
-  return error == std::errc() && rest == end && number > 0 ? std::optional(number) : std::nullopt;
+  return protocol::whole_number<int64_t>(std::string_view(name).substr(1), 1);
 }
 
 void KeptValues::remember(int64_t number, const RankSet& ranks, QualType type, const std::string& tag, int64_t steps) {

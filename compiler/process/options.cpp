@@ -2,14 +2,15 @@
 
 #include <clang/Basic/Version.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
+#include <type_traits>
 
 #include "protocol/error.h"
 #include "protocol/installation.h"
 #include "protocol/user_folders.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep::compiler {
 
@@ -50,9 +51,9 @@ Options read_options(int argc, char** argv) {
     };
     const auto number = [&](auto& into, const std::string& what) {
       const std::string text = value();
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), into);
-      if (error != std::errc() || end != text.data() + text.size() || into < 0)
-        throw UsageError(std::string(argument) + " needs " + what + ", not '" + text + "'");
+      const auto given = protocol::whole_number<std::remove_reference_t<decltype(into)>>(text, 0);
+      if (!given) throw UsageError(std::string(argument) + " needs " + what + ", not '" + text + "'");
+      into = *given;
     };
     if (argument == "--channel-fd") {
       number(options.channel_fd, "the number of an open descriptor");

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "compiler/process/process.h"
+#include "protocol/environment.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "protocol/user_folders.h"
@@ -168,18 +169,12 @@ void clean_up(const SharedFolder& folder) {
   }
 }
 
-std::string machine() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 /// Returns the seconds of each step in the last build on this machine, by file; empty where there was none.
 std::map<std::string, double> last_build(const SharedFolder& folder) {
   std::ifstream file(folder.path.parent_path() / kLastBuild);
   std::string host, name;
   std::map<std::string, double> result;
-  if (!std::getline(file, host) || host != machine()) return result;
+  if (!std::getline(file, host) || host != protocol::host_name()) return result;
   for (double seconds; file >> seconds >> name;)
     if (seconds >= 0) result[name] = seconds;
   return result;
@@ -190,7 +185,7 @@ void record_build(const SharedFolder& folder, std::map<std::string, double> step
   for (const auto& [name, seconds] : last_build(folder))
     steps.emplace(name, seconds);  // those that a killed builder did
   std::ostringstream text;
-  text << machine() << "\n";
+  text << protocol::host_name() << "\n";
   for (const auto& [name, seconds] : steps) text << seconds << " " << name << "\n";
   (void)protocol::replace_file(folder.path.parent_path() / kLastBuild, text.view(), 0666);
 }

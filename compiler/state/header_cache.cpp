@@ -15,6 +15,7 @@
 #include "compiler/process/process.h"
 #include "compiler/process/shared_folder.h"
 #include "compiler/state/cell_compiler.h"
+#include "protocol/checksum.h"
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
@@ -35,10 +36,7 @@ constexpr uintmax_t kSpaceNeeded = 400u << 20;  // bytes; the header has some 17
 /// Computes FNV-1a.
 class Hash {
  public:
-  void add(std::string_view text) {
-    for (unsigned char c : text) value_ = (value_ ^ c) * 0x100000001b3u;
-    value_ = (value_ ^ 0xff) * 0x100000001b3u;
-  }
+  void add(std::string_view text) { value_ = protocol::fnv1a("\xff", protocol::fnv1a(text, value_)); }
   void add_file(const fs::path& path) {
     add(path.filename().string());
     add(protocol::read_file(path).value_or(""));
@@ -56,7 +54,7 @@ class Hash {
   }
 
  private:
-  uint64_t value_ = 0xcbf29ce484222325u;
+  uint64_t value_ = protocol::kFnvBasis;
 };
 
 /// Runs `work` in a copy of this process, so that its memory is freed. Throws what `work` threw, as StartError.

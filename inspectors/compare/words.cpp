@@ -6,6 +6,8 @@
 #include <cmath>
 #include <set>
 
+#include "protocol/text.h"
+
 namespace lockstep::inspect::compare {
 namespace {
 
@@ -48,13 +50,6 @@ std::string size_words(double error, double tolerance, const std::string& unit) 
   if (tolerance > 0 && !unit.empty())
     return fmt::format(" (relative difference {:.1e}, {} × {})", error, times(error / tolerance), unit);
   return fmt::format(" (relative difference {:.1e})", error);
-}
-
-std::string listed(const std::vector<std::string>& names, size_t most = kMostNames) {
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), most); ++i) text += (i > 0 ? ", " : "") + names[i];
-  if (names.size() > most) text += fmt::format(" and {} more", names.size() - most);
-  return text;
 }
 
 Finding note(const std::string& message, Verdict verdict = Verdict::unsupported) {
@@ -216,7 +211,8 @@ Finding finding_of_failed_run(const std::string& why) {
 }
 
 void add_likewise(const std::map<size_t, std::vector<std::string>>& values, std::vector<Finding>& findings) {
-  for (const auto& [index, names] : values) findings[index].message += "; likewise " + listed(names, kMostLikewise);
+  for (const auto& [index, names] : values)
+    findings[index].message += "; likewise " + protocol::listed(names, kMostLikewise);
 }
 
 double error_between(const Piece& a, const Piece& b) {
@@ -259,17 +255,17 @@ void add_notes(const Run& reference, const Run& candidate, Comparison& compariso
   if (!comparison.not_replaced.empty())
     findings.push_back(
         note("these differ and could not be replaced, so that what comes after them may follow from them: " +
-             listed(comparison.not_replaced)));
+             protocol::listed(comparison.not_replaced, kMostNames)));
   if (!comparison.not_recorded.empty())
-    findings.push_back(
-        note("not compared, because the candidate has no recording of it: " + listed(comparison.not_recorded)));
+    findings.push_back(note("not compared, because the candidate has no recording of it: " +
+                            protocol::listed(comparison.not_recorded, kMostNames)));
   if (!comparison.only_in_candidate.empty())
-    findings.push_back(
-        note("not compared, because the reference has no recording of it: " + listed(comparison.only_in_candidate)));
+    findings.push_back(note("not compared, because the reference has no recording of it: " +
+                            protocol::listed(comparison.only_in_candidate, kMostNames)));
   add_note_of_prefix(reference, candidate, findings);
   if (!comparison.says_nothing.empty())
     findings.push_back(note("these say nothing, since rounding alone changes them by more than they are: " +
-                            listed(comparison.says_nothing)));
+                            protocol::listed(comparison.says_nothing, kMostNames)));
   if (reference.steps() != candidate.steps())
     findings.push_back(
         note(fmt::format("{} compared: the reference has {}, and the candidate {}",

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "inspectors/evidence/evidence.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep::inspect {
 
@@ -39,10 +39,7 @@ std::optional<int> rank_in_file_name(const std::string& path) {
   for (const std::string_view ending : {".json", ".pickle", ".pkl"})
     if (name.ends_with(ending)) name.resize(name.size() - ending.size());
   const size_t begin = name.find_last_not_of("0123456789") + 1;  // 0 if there are only digits
-  int rank = 0;
-  const auto [end, error] = std::from_chars(name.data() + begin, name.data() + name.size(), rank);
-  if (error != std::errc() || rank >= kMostRanks) return std::nullopt;
-  return rank;
+  return protocol::whole_number<int>(std::string_view(name).substr(begin), 0, kMostRanks - 1);
 }
 
 }  // namespace lockstep::inspect

@@ -11,6 +11,7 @@
 #include "inspectors/evidence/file_bytes.h"
 #include "inspectors/evidence/json_value.h"
 #include "inspectors/pickle/python_pickle.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -83,10 +84,8 @@ class PickleToJson {
   static json plain(const std::string& text) {
     if (text == "None") return nullptr;
     if (text == "True" || text == "False") return text == "True";
-    int64_t whole = 0;
+    if (const auto whole = protocol::whole_number<int64_t>(text)) return *whole;
     const char* const end = text.data() + text.size();
-    if (const auto parsed = std::from_chars(text.data(), end, whole); parsed.ec == std::errc() && parsed.ptr == end)
-      return whole;
     double number = 0;
     if (const auto parsed = std::from_chars(text.data(), end, number); parsed.ec == std::errc() && parsed.ptr == end)
       return number;
@@ -161,11 +160,7 @@ void take_profiling_name(EvidenceCall& call, const std::string& name) {
   const std::string_view ranks = rest.substr(blank + 1);
   const size_t arrow = ranks.find(call.op == "send" ? "->" : "<-");
   if (arrow == std::string_view::npos) return;
-  const std::string_view peer = ranks.substr(arrow + 2);
-  int number = -1;
-  if (const auto [end, error] = std::from_chars(peer.data(), peer.data() + peer.size(), number);
-      error == std::errc() && end == peer.data() + peer.size())
-    call.peer = number;
+  if (const auto peer = protocol::whole_number<int>(ranks.substr(arrow + 2))) call.peer = *peer;
 }
 
 EvidenceCall call_of(const JsonAt& entry) {

@@ -1,10 +1,10 @@
 #include "inspectors/evidence/json_value.h"
 
-#include <charconv>
 #include <cmath>
 #include <map>
 
 #include "inspectors/pickle/json_text.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep::inspect {
 
@@ -49,12 +49,8 @@ int64_t JsonAt::integer() const {
     return static_cast<int64_t>(value.get<uint64_t>());
   }
   if (value.is_number_integer()) return value.get<int64_t>();
-  if (value.is_string()) {
-    const auto& digits = value.get_ref<const std::string&>();
-    int64_t result = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result);
-    if (error == std::errc() && end == digits.data() + digits.size() && !digits.empty()) return result;
-  }
+  if (value.is_string())
+    if (const auto number = protocol::whole_number<int64_t>(value.get_ref<const std::string&>())) return *number;
   fail("is not a whole number");
 }
 

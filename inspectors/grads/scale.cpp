@@ -1,6 +1,5 @@
 // Judges whether each reduced gradient is the mean over ranks, or which multiple of it.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +7,7 @@
 #include "collectives/watch/spelling.h"
 #include "inspectors/findings/text.h"
 #include "inspectors/grads/findings.h"
+#include "protocol/text.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -74,11 +74,9 @@ std::optional<GradsFindings::Factor> GradsFindings::factor_of_mean(size_t p) con
 }
 
 std::string GradsFindings::names_of(const std::vector<size_t>& parameters) const {
-  constexpr size_t kNamed = 3;
   std::vector<std::string> names;
-  for (size_t i = 0; i < parameters.size() && i < kNamed; ++i) names.push_back(tensor(parameters[i]).name);
-  return fmt::format("{}{}", fmt::join(names, ", "),
-                     parameters.size() > kNamed ? fmt::format(" and {} more", parameters.size() - kNamed) : "");
+  for (const size_t each : parameters) names.push_back(tensor(each).name);
+  return protocol::listed(names, 3);
 }
 
 void GradsFindings::scale() {

@@ -9,6 +9,7 @@
 
 #include "inspectors/findings/text.h"
 #include "protocol/json_fields.h"
+#include "protocol/text.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -114,11 +115,9 @@ void add_other_programs(std::vector<Finding>& findings, const About& about, cons
     }
     found = about.finding(Severity::note, Verdict::outlier, FindingKind::environment);
     found.ranks = RankSet{each.rank};
-    std::string text;
-    for (size_t i = 0; i < std::min(others->size(), kNamed); ++i)
-      text += (i > 0 ? ", " : "") + program_text((*others)[i]);
-    if (others->size() > kNamed) text += fmt::format(" and {} more", others->size() - kNamed);
-    found.message = text;
+    std::vector<std::string> programs;
+    for (const auto& other : *others) programs.push_back(program_text(other));
+    found.message = protocol::listed(programs, kNamed);
   }
   for (auto& [gpu, found] : by_gpu) {
     const std::string text = found.message;

@@ -13,6 +13,7 @@
 #include "inspectors/exchange/participants.h"
 #include "inspectors/memory/device.h"
 #include "inspectors/memory/findings.h"
+#include "protocol/environment.h"
 
 namespace lockstep::inspect {
 
@@ -69,17 +70,11 @@ std::vector<TensorMemory> tensors_of(const std::vector<NamedMemory>& named) {
   return result;
 }
 
-std::string own_host() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 RankMemory look(const std::vector<NamedMemory>& named, int rank) {
   const struct mallinfo2 heap = mallinfo2();
   RankMemory memory{.rank = rank,
                     .pid = ::getpid(),
-                    .host = own_host(),
+                    .host = protocol::host_name(),
                     .resident = status_bytes("VmRSS"),
                     .peak_resident = status_bytes("VmHWM"),
                     .heap_used = static_cast<int64_t>(heap.uordblks + heap.hblkhd),

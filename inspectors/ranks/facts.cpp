@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <link.h>
 #include <sys/stat.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -23,6 +24,8 @@
 #include "collectives/log/process_identity.h"
 #include "collectives/rank_context.h"
 #include "inspectors/trace/cell_code.h"
+#include "protocol/checksum.h"
+#include "protocol/environment.h"
 #include "protocol/json_fields.h"
 
 extern char** environ;
@@ -112,19 +115,6 @@ std::optional<int> number_in_environment(std::initializer_list<const char*> name
   return std::nullopt;
 }
 
-std::string hex(std::span<const uint8_t> bytes) {
-  std::string text;
-  for (const uint8_t byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
-/// Returns FNV-1a, to distinguish small pieces of code.
-uint64_t hash_of(std::span<const uint8_t> bytes) {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (const uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3ull;
-  return hash;
-}
-
 constexpr size_t kSmall = size_t{4} << 20;
 
 /// Returns a hash of an object's code, which is all of it in memory.
@@ -133,7 +123,7 @@ uint64_t hash_of_code(uintptr_t base, std::span<const ElfW(Phdr)> segments) {
   for (const auto& segment : segments) {
     if (segment.p_type != PT_LOAD || !(segment.p_flags & PF_X) || (segment.p_flags & PF_W)) continue;
     if (segment.p_memsz > kSmall) continue;
-    hash ^= hash_of({reinterpret_cast<const uint8_t*>(base + segment.p_vaddr), segment.p_memsz});
+    hash ^= protocol::fnv1a({reinterpret_cast<const char*>(base + segment.p_vaddr), segment.p_memsz});
   }
   return hash;
 }
@@ -155,7 +145,7 @@ std::string build_id_of(const dl_phdr_info& info) {
       const uint8_t* name = at + sizeof note;
       const uint8_t* value = name + ((note.n_namesz + 3) & ~3u);
       if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0)
-        return hex({value, note.n_descsz});
+        return fmt::format("{:02x}", fmt::join(value, value + note.n_descsz, ""));
       at = value + ((note.n_descsz + 3) & ~3u);
     }
   }
@@ -262,9 +252,7 @@ RankIdentity own_identity() {
       number_in_environment({"LOCKSTEP_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"});
   identity.node_rank = number_in_environment({"LOCKSTEP_NODE_RANK", "GROUP_RANK", "SLURM_NODEID"});
   identity.pid = ::getpid();
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  identity.host = host;
+  identity.host = protocol::host_name();
   identity.machine = dist::machine_identity();
   if (context) identity.backend = context->backend();
   identity.cpu = at::get_cpu_capability();

@@ -20,6 +20,7 @@
 #include "inspectors/recorder/tensors.h"
 #include "inspectors/trace/op_trace.h"
 #include "protocol/dist_error.h"
+#include "protocol/environment.h"
 #include "protocol/error.h"
 #include "protocol/launchers.h"
 
@@ -58,10 +59,7 @@ double dropout_of(const torch::nn::Module& module) {
 std::pair<int, int> place_of(RecordedRank rank) {
   if (rank == RecordedRank::alone) return {0, 1};
   if (dist::is_initialized()) return {dist::get_rank(), dist::get_world_size()};
-  const auto launched = protocol::launched_rank([](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value ? value : "");
-  });
+  const auto launched = protocol::launched_rank(protocol::variable);
   return launched ? std::pair(launched->rank, launched->world_size) : std::pair(0, 1);
 }
 

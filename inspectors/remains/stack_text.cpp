@@ -1,9 +1,10 @@
 #include "inspectors/remains/stack_text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <utility>
+
+#include "protocol/whole_number.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -12,13 +13,6 @@ constexpr size_t kMostFrames = 500;
 constexpr size_t kMostMessage = 2000;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-std::optional<int64_t> number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 /// Removes "[rank3]: " or "[trainer3]:" from the begin of `line` and returns the number.
 std::optional<int> take_rank(std::string_view& line) {
@@ -31,7 +25,7 @@ std::optional<int> take_rank(std::string_view& line) {
   const bool named = std::ranges::all_of(
       line.substr(1, begin - 1), [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; });
   if (!named) return std::nullopt;
-  const int rank = static_cast<int>(*number(line.substr(begin, end - begin)));
+  const int rank = *protocol::whole_number<int>(line.substr(begin, end - begin));
   const bool of_torch = line.substr(1, begin - 1) == "rank";  // which adds a space; torchrun does not
   line.remove_prefix(end + 2);
   if (of_torch && line.starts_with(' ')) line.remove_prefix(1);
@@ -48,7 +42,7 @@ std::optional<EvidenceFrame> python_frame(std::string_view line) {
   EvidenceFrame frame{.function = {}, .file = std::string(line.substr(0, end)), .line = 0};
   line.remove_prefix(end + kLine.size());
   const size_t digits = std::min(line.find_first_not_of("0123456789"), line.size());
-  const auto at = number(line.substr(0, digits));
+  const auto at = protocol::whole_number<int64_t>(line.substr(0, digits));
   if (!at) return std::nullopt;
   frame.line = *at;
   line.remove_prefix(digits);
@@ -63,7 +57,7 @@ std::optional<EvidenceFrame> py_spy_frame(std::string_view line) {
   line.remove_prefix(4);
   const size_t open = line.rfind(" ("), colon = line.rfind(':');
   if (open == std::string_view::npos || colon == std::string_view::npos || colon < open) return std::nullopt;
-  const auto at = number(line.substr(colon + 1, line.size() - colon - 2));
+  const auto at = protocol::whole_number<int64_t>(line.substr(colon + 1, line.size() - colon - 2));
   if (!at) return std::nullopt;
   return EvidenceFrame{.function = std::string(line.substr(0, open)),
                        .file = std::string(line.substr(open + 2, colon - open - 2)),

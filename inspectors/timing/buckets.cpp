@@ -1,5 +1,6 @@
 #include "inspectors/timing/buckets.h"
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,12 +31,6 @@ std::vector<int64_t> element_counts(const ddp::DistributedModule& net, const std
   return counts;
 }
 
-int64_t element_count(const dist::CollectiveRecord& record) {
-  int64_t count = 1;
-  for (const int64_t size : record.shape) count *= size;
-  return count;
-}
-
 /// Returns the last consecutive reductions in the log that have the sizes of the buckets and that c10d made itself.
 /// Empty without any.
 std::vector<dist::CollectiveRecord> reductions_of(const std::vector<int64_t>& sizes, const std::string& group) {
@@ -50,7 +45,7 @@ std::vector<dist::CollectiveRecord> reductions_of(const std::vector<int64_t>& si
     const size_t begin = end - sizes.size();
     bool match = true;
     for (size_t i = 0; i < sizes.size() && match; ++i)
-      match = element_count(records[begin + i]) == sizes[i] && records[begin + i].done_ns > 0;
+      match = c10::multiply_integers(records[begin + i].shape) == sizes[i] && records[begin + i].done_ns > 0;
     if (match)
       return {records.begin() + static_cast<std::ptrdiff_t>(begin), records.begin() + static_cast<std::ptrdiff_t>(end)};
   }

@@ -8,6 +8,7 @@
 #include "collectives/watch/spelling.h"
 #include "inspectors/findings/majority.h"
 #include "inspectors/findings/text.h"
+#include "protocol/text.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -81,9 +82,7 @@ void complete_findings(const About& about, const Subject& subject, const VerifyO
     if (each.verdict == Verdict::ok) each.message += unchecked(subject, options);
   if (!left_out.empty()) {
     Finding found = about.finding(Severity::note, Verdict::unsupported);
-    found.message = fmt::format("not compared, since their types are unknown: {}{}",
-                                fmt::join(left_out.begin(), left_out.begin() + std::min(kNamed, left_out.size()), ", "),
-                                left_out.size() > kNamed ? fmt::format(" and {} more", left_out.size() - kNamed) : "");
+    found.message = "not compared, since their types are unknown: " + protocol::listed(left_out, kNamed);
     // It stands in place of an ok, which would cover all items.
     if (equal) found.message += fmt::format("; the rest is equal {}: {}", about.at(about.ranks), what);
     findings.push_back(std::move(found));

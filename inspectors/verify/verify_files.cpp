@@ -14,6 +14,7 @@
 #include "inspectors/fingerprint/fingerprint.h"
 #include "inspectors/verify/alignment.h"
 #include "protocol/dist_error.h"
+#include "protocol/text.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -34,13 +35,11 @@ void compare_unseen(const std::vector<Subject>& subjects, About about, Report& r
   if (seen.empty()) return;
   std::vector<std::string> names;
   for (const auto& [name, hashes] : seen) names.push_back(name);
-  const size_t more = names.size() - std::min(kNamed, names.size());
-  names.resize(names.size() - more);
   const auto ok = std::ranges::find_if(report.findings, [](const Finding& each) { return !is_not_ok(each); });
   Finding found = about.finding(Severity::note, Verdict::mismatch, FindingKind::storage);
-  found.message = fmt::format("{} differ in bytes that belong to no tensor or value: {}{}{}", about.words(found.ranks),
-                              fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "",
-                              ok != report.findings.end() ? "; tensors and values are equal" : "");
+  found.message =
+      fmt::format("{} differ in bytes that belong to no tensor or value: {}{}", about.words(found.ranks),
+                  protocol::listed(names, kNamed), ok != report.findings.end() ? "; tensors and values are equal" : "");
   if (ok != report.findings.end())
     *ok = std::move(found);
   else

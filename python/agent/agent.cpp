@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "collectives/log/process_identity.h"
+#include "protocol/environment.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "protocol/launchers.h"
@@ -60,11 +61,6 @@ void after_fork_in_child() {
   }
 }
 
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
 /// Returns the process that has the rank's number now, if it lives.
 bool is_taken(const std::string& folder, int rank) {
   std::ifstream file(protocol::rank_file(folder, rank));
@@ -107,10 +103,7 @@ std::vector<std::string> handler_names() {
 }
 
 bool rank_from_environment(protocol::JobRank& rank) {
-  const auto launched = protocol::launched_rank([](const char* name) -> std::string {
-    const char* const value = std::getenv(name);
-    return value ? value : "";
-  });
+  const auto launched = protocol::launched_rank(protocol::variable);
   if (!launched) return false;
   rank.rank = launched->rank;
   rank.world_size = launched->world_size;
@@ -126,7 +119,7 @@ std::string start(protocol::JobRank rank) {
   if (mine.server) return "";
   rank.pid = ::getpid();
   rank.start_time = dist::process_start_time(::getpid()).value_or(0);
-  rank.host = host_name();
+  rank.host = protocol::host_name();
   rank.started = std::time(nullptr);
   rank.end.reset();
   rank.stop.reset();

@@ -6,10 +6,11 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 
 #include "collectives/log/process_identity.h"
+#include "protocol/checksum.h"
+#include "protocol/environment.h"
 #include "protocol/error.h"
 #include "protocol/job.h"
 #include "protocol/runtime_folder.h"
@@ -17,27 +18,14 @@
 namespace lockstep::agent {
 namespace {
 
-// Returns FNV-1a of 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/
-uint64_t digest(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
-
 std::string derived_id(bool alone) {
   const pid_t process = alone ? ::getpid() : ::getppid();
   std::string text = fmt::format("{} {} {} {}", dist::machine_identity(), ::geteuid(), process,
                                  dist::process_start_time(process).value_or(0));
-  for (const char* name : {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"}) {
-    const char* value = alone ? nullptr : std::getenv(name);
-    text += std::string("\n") + (value ? value : "");
-  }
-  return fmt::format("{}-{:08x}", process, static_cast<uint32_t>(digest(text) ^ (digest(text) >> 32)));
-}
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
+  for (const char* name : {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"})
+    text += "\n" + (alone ? "" : protocol::variable(name));
+  const uint64_t digest = protocol::fnv1a(text);
+  return fmt::format("{}-{:08x}", process, static_cast<uint32_t>(digest ^ (digest >> 32)));
 }
 
 /// Makes the folder unless it is there. Throws StartError, and Error for one that is not private.
@@ -52,7 +40,7 @@ bool is_loopback(const std::string& host) { return host == "localhost" || host =
 }  // namespace
 
 std::string find_job_folder(bool alone) {
-  const std::string named = variable(protocol::kJobVariable);
+  const std::string named = protocol::variable(protocol::kJobVariable);
   if (!named.empty() && named.front() != '/')
     throw Error(fmt::format("{} is no absolute path: {}", protocol::kJobVariable, named));
   if (!named.empty() && (::access(named.c_str(), F_OK) == 0 || !watch_of_job().starts_with(protocol::kJobPrefix))) {
@@ -66,20 +54,21 @@ std::string find_job_folder(bool alone) {
 }
 
 std::string watch_of_job() {
-  const std::string named = variable(protocol::kJobVariable);
+  const std::string named = protocol::variable(protocol::kJobVariable);
   return named.substr(named.rfind('/') + 1);
 }
 
 // torchrun starts the ranks of a later attempt with another count. Its own name of the run is "none" unless it is given
 // one, hence the address of the rendezvous.
 std::string run_of_launcher() {
-  const std::string host = variable("MASTER_ADDR");
+  const std::string host = protocol::variable("MASTER_ADDR");
   if (is_loopback(host)) return "";
-  const std::string address = host.empty() ? "" : fmt::format("{}:{}", host, variable("MASTER_PORT"));
-  if (const std::string run = variable("TORCHELASTIC_RUN_ID"); !run.empty())
-    return fmt::format("{} {} #{}", run, address, variable("TORCHELASTIC_RESTART_COUNT"));
-  if (const std::string job = variable("SLURM_JOB_ID"); !job.empty() && !variable("SLURM_STEP_ID").empty())
-    return fmt::format("Slurm {}.{} {}", job, variable("SLURM_STEP_ID"), address);
+  const std::string address = host.empty() ? "" : fmt::format("{}:{}", host, protocol::variable("MASTER_PORT"));
+  if (const std::string run = protocol::variable("TORCHELASTIC_RUN_ID"); !run.empty())
+    return fmt::format("{} {} #{}", run, address, protocol::variable("TORCHELASTIC_RESTART_COUNT"));
+  if (const std::string job = protocol::variable("SLURM_JOB_ID");
+      !job.empty() && !protocol::variable("SLURM_STEP_ID").empty())
+    return fmt::format("Slurm {}.{} {}", job, protocol::variable("SLURM_STEP_ID"), address);
   return address;
 }
 

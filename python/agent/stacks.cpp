@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "protocol/descriptor.h"
+#include "protocol/environment.h"
 #include "python/agent/program_lines.h"
 #include "worker/process/demangle.h"
 #include "worker/process/dynamic_symbols.h"
@@ -81,13 +82,6 @@ std::vector<std::string> main_thread_fields() {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
-std::string executable_name() {
-  char path[4096];
-  const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
-  const std::string text(path, size > 0 ? static_cast<size_t>(size) : 0);
-  return text.substr(text.rfind('/') + 1);
-}
-
 json frames_of(const worker::Stack& stack, bool with_lines) {
   std::map<const link_map*, std::vector<int>> by_library;
   for (int i = 0; i < stack.size; ++i) {
@@ -101,7 +95,7 @@ json frames_of(const worker::Stack& stack, bool with_lines) {
     for (const int i : members) addresses.push_back(stack.pc[i]);
     std::vector<std::string> names(addresses.size());
     worker::DynamicSymbols(map).name(addresses, names);
-    const std::string path = map->l_name && *map->l_name ? map->l_name : executable_name();
+    const std::string path = map->l_name && *map->l_name ? map->l_name : protocol::own_program();
     for (size_t k = 0; k < members.size(); ++k)
       frames[static_cast<size_t>(members[k])] = {
           {"function", names[k].empty() ? "" : worker::demangle(names[k].c_str())},

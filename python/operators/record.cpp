@@ -6,7 +6,6 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -15,7 +14,9 @@
 #include "collectives/transport/mixed_connector.h"
 #include "inspectors/fingerprint/sent_text.h"
 #include "protocol/dist_error.h"
+#include "protocol/environment.h"
 #include "protocol/version.h"
+#include "protocol/whole_number.h"
 #include "python/agent/agent.h"
 
 namespace lockstep::python {
@@ -28,13 +29,7 @@ constexpr const char* kReplayVariable = "LOCKSTEP_REPLAY";
 constexpr const char* kReplayRankVariable = "LOCKSTEP_REPLAY_RANK";
 
 std::optional<int64_t> number_in(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (!text) return std::nullopt;
-  const std::string_view digits = text;
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return number;
+  return protocol::whole_number<int64_t>(protocol::variable(variable));
 }
 
 json about_this_process(int world_size) {

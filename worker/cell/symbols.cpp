@@ -5,10 +5,10 @@
 #include <link.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <map>
 
+#include "protocol/whole_number.h"
 #include "worker/cell/cell_objects.h"
 #include "worker/cell/line_table.h"
 #include "worker/cell/plain_types.h"
@@ -44,9 +44,7 @@ int64_t cell_of_source(std::string_view path) {
   constexpr std::string_view kPrefix = "cell_";
   if (!name.starts_with(kPrefix) || !name.ends_with(".cpp")) return 0;
   name = name.substr(kPrefix.size(), name.size() - kPrefix.size() - 4);
-  int64_t number = 0;
-  const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  return error == std::errc() && rest == name.data() + name.size() ? number : 0;
+  return protocol::whole_number<int64_t>(name).value_or(0);
 }
 
 std::string Frame::str() const {

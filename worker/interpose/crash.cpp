@@ -17,6 +17,7 @@
 #include <exception>
 
 #include "protocol/descriptor.h"
+#include "protocol/signal_name.h"
 #include "worker/interpose/exits.h"
 #include "worker/process/demangle.h"
 #include "worker/process/interrupt.h"
@@ -157,11 +158,6 @@ void report_exit(const char* function, int code) {
   hand_over();
 }
 
-std::string signal_name(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return name ? std::string("SIG") + name : "signal " + std::to_string(signal);
-}
-
 std::string describe(const DeathReport& report) {
   if (report.signal == 0) return "called " + std::string(report.how) + "(" + std::to_string(report.code) + ")";
   if (report.stack_overflow) return "the stack overflowed: too deep a recursion, or too large a local variable";
@@ -182,7 +178,7 @@ std::string describe(const DeathReport& report) {
              "function "
              "that reaches its end without the return that it needs";
     default:
-      return "the process was ended by " + signal_name(report.signal);
+      return "the process was ended by " + protocol::signal_name(report.signal);
   }
 }
 

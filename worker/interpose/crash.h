@@ -31,8 +31,6 @@ void set_abort_message(const char* text);
 /// Lets the dying thread go on.
 void death_reported();
 
-/// Returns "SIGSEGV".
-std::string signal_name(int signal);
 /// Returns one sentence for people: "reads or writes address 0x10, where there is nothing".
 std::string describe(const DeathReport& report);
 

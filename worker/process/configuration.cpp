@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+
+#include "protocol/whole_number.h"
 
 namespace lockstep::worker {
 namespace {
@@ -37,17 +38,15 @@ class Reader {
   int integer(const char* name, int least, int most, int fallback) {
     const auto value = text(name);
     if (!value) return fallback;
-    int number = 0;
-    const char* end = value->data() + value->size();
-    const auto [rest, error] = std::from_chars(value->data(), end, number);
-    if (error != std::errc() || rest != end || number < least || number > most) {
+    const auto number = protocol::whole_number(*value, least, most);
+    if (!number) {
       std::string range = most == std::numeric_limits<int>::max()
                               ? "of at least " + std::to_string(least)
                               : "from " + std::to_string(least) + " to " + std::to_string(most);
       problem(name, "is '" + *value + "': it has to be a whole number " + range);
       return fallback;
     }
-    return number;
+    return *number;
   }
 
   void problem(const char* name, const std::string& sentence) { problems_.push_back(name + (" " + sentence)); }
@@ -68,15 +67,11 @@ int cores_of_this_process() {
 void read_device(Reader& read, Configuration& c) {
   c.device = read.text("LOCKSTEP_DEVICE").value_or("cpu");
   if (c.device == "cpu") return;
-  std::string_view rest = c.device;
-  if (rest.starts_with("cuda:")) {
-    rest.remove_prefix(5);
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), c.gpu_id);
-    if (error == std::errc() && end == rest.data() + rest.size() && c.gpu_id >= 0) {
-      c.gpu_id = read.integer("LOCKSTEP_GPU_ID", 0, kAny, c.gpu_id);
+  if (c.device.starts_with("cuda:"))
+    if (const auto index = protocol::whole_number<int>(std::string_view(c.device).substr(5), 0)) {
+      c.gpu_id = read.integer("LOCKSTEP_GPU_ID", 0, kAny, *index);
       return;
     }
-  }
   read.problem("LOCKSTEP_DEVICE", "is '" + c.device + "': it has to be cpu or cuda:N");
   c.device = "cpu";
   c.gpu_id = -1;
@@ -86,13 +81,9 @@ void read_store(Reader& read, Configuration& c) {
   c.store = read.required("LOCKSTEP_STORE", "the session's store, as 127.0.0.1:PORT");
   if (c.store.empty()) return;
   const auto colon = c.store.rfind(':');
-  int port = 0;
-  if (colon != std::string::npos && colon > 0) {
-    const char* end = c.store.data() + c.store.size();
-    const auto [rest, error] = std::from_chars(c.store.data() + colon + 1, end, port);
-    if (error != std::errc() || rest != end) port = 0;
-  }
-  if (port < 1 || port > 65535) read.problem("LOCKSTEP_STORE", "is '" + c.store + "': it has to be HOST:PORT");
+  const bool has_host = colon != std::string::npos && colon > 0;
+  if (!has_host || !protocol::whole_number<int>(std::string_view(c.store).substr(colon + 1), 1, 65535))
+    read.problem("LOCKSTEP_STORE", "is '" + c.store + "': it has to be HOST:PORT");
   c.store_key = read.required("LOCKSTEP_STORE_KEY", "what the session's keys in the store begin with");
 }
 
