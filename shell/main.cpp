@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "protocol/error.h"
 #include "protocol/version.h"
 #include "shell/commands/command.h"
+#include "shell/processes/launcher.h"
 #include "shell/processes/limits.h"
 #include "shell/processes/rehearsal.h"
 #include "shell/text/suggest.h"
@@ -67,11 +67,7 @@ int refuse(const CLI::App& app, const CLI::ParseError& error, int argc, char** a
 bool is_program(const std::string& name) {
   if (name == "torchrun" || name == "accelerate" || name == "deepspeed") return true;
   if (name.find('/') != std::string::npos || name.find('.') != std::string::npos) return false;
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (::access((folder + "/" + name).c_str(), X_OK) == 0) return true;
-  return false;
+  return !find_in_path(name).empty();
 }
 
 /// Takes what follows `--` of `lockstep run [options] -- LAUNCHER…` or `lockstep replay` off the command line: it

@@ -35,11 +35,6 @@ bool is_kept_value(std::string_view word) {
   return word[0] == '_' && std::all_of(word.begin() + 1, word.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::string last_part(const std::string& name) {
-  const size_t scope = name.rfind("::");
-  return scope == std::string::npos ? name : name.substr(scope + 2);
-}
-
 bool same(const protocol::Forget& a, const protocol::Forget& b) { return a.names == b.names && a.undo == b.undo; }
 
 /// Returns the first line in which two texts differ, as "LINE: recorded | now".

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shell/scripts/cpp_items.h"
+#include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {
@@ -41,11 +42,6 @@ std::vector<Item> items_of(const std::string& text) {
     for (const DefinedName& each : item->names) next.names.insert(each.name);
   }
   return result;
-}
-
-std::string last_part(const std::string& name) {
-  const size_t scope = name.rfind("::");
-  return scope == std::string::npos ? name : name.substr(scope + 2);
 }
 
 /// Names that a rank lacks, with the cell that defines each.

@@ -30,24 +30,11 @@ using nlohmann::json;
 
 constexpr auto kTimeToEnd = std::chrono::seconds(2);
 
-/// Returns the first of these programs in the folders of PATH; empty: none.
-std::string find_in_path(std::initializer_list<const char*> names) {
-  const char* path = std::getenv("PATH");
-  for (const char* name : names)
-    for (std::string_view rest = path ? path : ""; !rest.empty();) {
-      const size_t end = std::min(rest.find(':'), rest.size());
-      const std::string candidate = std::string(rest.substr(0, end)) + "/" + name;
-      if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
-  return "";
-}
-
 std::string find_clangd() {
   if (const char* named = std::getenv("LOCKSTEP_CLANGD"); named && *named) return named;
-  const std::string found = find_in_path({"clangd-19", "clangd-20", "clangd-21", "clangd-18", "clangd"});
-  if (found.empty()) throw StartError("there is no clangd in PATH: apt-get install clangd-19, or set LOCKSTEP_CLANGD");
-  return found;
+  for (const char* name : {"clangd-19", "clangd-20", "clangd-21", "clangd-18", "clangd"})
+    if (std::string found = find_in_path(name); !found.empty()) return found;
+  throw StartError("there is no clangd in PATH: apt-get install clangd-19, or set LOCKSTEP_CLANGD");
 }
 
 /// Returns how cells are compiled, as lockstep-compiler says.

@@ -2,6 +2,7 @@
 // code for, LibTorch with CUDA, NCCL. Without a GPU all of this may be absent.
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -27,12 +28,6 @@ constexpr std::chrono::seconds kDriverLimit{20};
 
 void add_line(std::string& text, const std::string& line) { text += (text.empty() ? "" : "\n") + line; }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 /// Returns what follows `prefix` in the name of a file in `folder` that begins with it.
 std::optional<std::string> rest_of_name(const fs::path& folder, const std::string& prefix) {
   std::error_code error;
@@ -54,11 +49,9 @@ std::string gpu_line(const gpus::Gpu& gpu) {
   if (gpu.persistence) words.emplace_back(*gpu.persistence ? "persistence mode on" : "persistence mode off");
   if (gpu.mig.value_or(false)) words.emplace_back("split by MIG");
   if (!gpu.peers.empty()) {
-    std::vector<std::string> peers;
-    for (const int peer : gpu.peers) peers.push_back(std::to_string(peer));
-    words.push_back("reads the memory of GPU " + joined(peers));
+    words.push_back(fmt::format("reads the memory of GPU {}", fmt::join(gpu.peers, ", ")));
   }
-  return fmt::format("GPU {}: {}", gpu.index, joined(words));
+  return fmt::format("GPU {}: {}", gpu.index, fmt::join(words, ", "));
 }
 
 Check check_driver(const gpus::Machine& machine, int visible) {
@@ -126,7 +119,7 @@ Check check_plugin(const gpus::Machine& machine, bool is_needed) {
     check.fix = "build or install all of Lockstep again";
     return check;
   }
-  check.found = "has code for " + joined(architectures) + " (+: and newer ones)";
+  check.found = fmt::format("has code for {} (+: and newer ones)", fmt::join(architectures, ", "));
   std::vector<std::string> lacking, wanted;
   for (const gpus::Gpu& gpu : machine.gpus)
     if (!gpu.capability.empty() && !has_code_for(architectures, gpu.capability)) {
@@ -137,14 +130,11 @@ Check check_plugin(const gpus::Machine& machine, bool is_needed) {
     }
   if (!lacking.empty()) {
     check.state = CheckState::note;
-    check.found += "; none for " + joined(lacking);
-    std::string list = joined(wanted);
-    std::erase(list, ' ');
-    std::ranges::replace(list, ',', ';');
+    check.found += fmt::format("; none for {}", fmt::join(lacking, ", "));
     check.fix = fmt::format(
         "build again with -DLOCKSTEP_CUDA_ARCHITECTURES=\"{}\"; tensors on these GPUs are looked at "
         "through copies on the CPU until then",
-        list);
+        fmt::join(wanted, ";"));
   }
   return check;
 }

@@ -8,6 +8,7 @@
 
 #include "protocol/error.h"
 #include "protocol/installation.h"
+#include "protocol/read_json.h"
 #include "protocol/version.h"
 #include "shell/commands/doctor.h"
 #include "shell/processes/launcher.h"
@@ -68,10 +69,6 @@ std::optional<json> ask_version(const std::string& program, std::vector<Check>& 
   return std::nullopt;
 }
 
-std::string text_of(const json& object, const char* key) {
-  return object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
-}
-
 Check missing_libtorch(const protocol::LibTorch& libtorch) {
   return {.name = "libtorch",
           .state = CheckState::missing,
@@ -82,7 +79,8 @@ Check missing_libtorch(const protocol::LibTorch& libtorch) {
 
 Check check_libtorch(const json& worker, const protocol::LibTorch& libtorch) {
   Check check{.name = "libtorch"};
-  const std::string version = text_of(worker, "libtorch"), built_with = text_of(worker, "libtorch_built_with");
+  const std::string version = protocol::text_at(worker, "libtorch"),
+                    built_with = protocol::text_at(worker, "libtorch_built_with");
   check.data = {
       {"version", version}, {"built_with", built_with}, {"supported", kRange}, {"folder", libtorch.folder.string()}};
   check.found = "LibTorch " + version + " in " + libtorch.folder.string() + " (supported: " + kRange + ")";
@@ -103,9 +101,9 @@ Check check_libtorch(const json& worker, const protocol::LibTorch& libtorch) {
 
 Check check_compiler(const json& compiler, const protocol::LibTorch& libtorch) {
   Check check{.name = "compiler"};
-  check.found = text_of(compiler, "compiler");
+  check.found = protocol::text_at(compiler, "compiler");
   check.data = {{"version", check.found}};
-  if (const std::string problem = text_of(compiler, "problem"); !problem.empty()) {
+  if (const std::string problem = protocol::text_at(compiler, "problem"); !problem.empty()) {
     if (!libtorch.problem.empty() && problem == libtorch.sentence()) return check;  // a check of its own has it
     check.state = CheckState::missing;
     check.found = problem;
@@ -146,7 +144,7 @@ Check check_run_only() {
 
 Check check_header(const json& compiler) {
   Check check{.name = "precompiled header"};
-  const std::string state = text_of(compiler, "header_state"), path = text_of(compiler, "header");
+  const std::string state = protocol::text_at(compiler, "header_state"), path = protocol::text_at(compiler, "header");
   check.data = {{"state", state}, {"path", path}};
   check.found = path;
   if (state == "ready") return check;
@@ -168,16 +166,17 @@ Check check_versions(const json& worker, const json& compiler) {
   for (const auto& [name, versions] :
        {std::pair("lockstep-worker", worker), std::pair("lockstep-compiler", compiler)}) {
     if (versions.is_null()) continue;
-    if (text_of(versions, "lockstep") == kVersion && versions.value("protocol", -1) == kProtocolVersion) continue;
+    if (protocol::text_at(versions, "lockstep") == kVersion && versions.value("protocol", -1) == kProtocolVersion)
+      continue;
     check.state = CheckState::missing;
-    check.found += "; " + std::string(name) + " is " + text_of(versions, "lockstep") + ", protocol " +
+    check.found += "; " + std::string(name) + " is " + protocol::text_at(versions, "lockstep") + ", protocol " +
                    std::to_string(versions.value("protocol", -1));
     check.fix =
         "the programs are of different builds: build or install all of them again, and see that LOCKSTEP_BIN names "
         "their folder";
   }
-  const std::string ours = text_of(worker, "libtorch_built_with");
-  const std::string theirs = compiler.is_null() ? "" : text_of(compiler, "libtorch");
+  const std::string ours = protocol::text_at(worker, "libtorch_built_with");
+  const std::string theirs = compiler.is_null() ? "" : protocol::text_at(compiler, "libtorch");
   if (!ours.empty() && !theirs.empty() && protocol::minor_of(ours) != protocol::minor_of(theirs)) {
     check.state = CheckState::missing;
     check.found += "; cells are compiled for LibTorch " + theirs + ", and the worker is built with " + ours;

@@ -11,6 +11,7 @@
 
 #include "protocol/error.h"
 #include "protocol/files.h"
+#include "protocol/read_json.h"
 #include "shell/events/event_reader.h"
 #include "shell/journal/journal_reader.h"
 #include "shell/jupyter/questions.h"
@@ -24,11 +25,6 @@ namespace lockstep::shell {
 namespace {
 
 using nlohmann::json;
-
-std::string text_at(const json& record, const char* name) {
-  const auto found = record.find(name);
-  return found != record.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
 
 /// The cells of a notebook that has not run yet.
 json empty_notebook(const JournalContent& content) {
@@ -73,7 +69,7 @@ void write_notebook(const JournalInfo& journal, const JournalContent& content, c
     if (event == "markdown") {
       ++index;
     } else if (event == "input") {
-      notebook.begin_cell({.text = text_at(*record, "text"), .notebook_cell = ++index});
+      notebook.begin_cell({.text = protocol::text_at(*record, "text"), .notebook_cell = ++index});
       runs = true;
     } else if (event == "ran") {
       end();

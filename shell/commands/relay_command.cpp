@@ -2,10 +2,10 @@
 // launcher.
 #include <unistd.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "protocol/environment.h"
 #include "protocol/launchers.h"
 #include "shell/commands/command.h"
 #include "shell/hosts/host.h"
@@ -21,14 +21,9 @@ struct RelayFlags {
   std::string ticket;
 };
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 int relay_over_link(const RelayFlags& flags) {
   nlohmann::json about = {{"host", this_host()}, {"pid", ::getpid()}};
-  if (const auto numbers = protocol::launched_rank(variable)) {
+  if (const auto numbers = protocol::launched_rank(protocol::variable)) {
     about["rank"] = numbers->rank;
     about["world_size"] = numbers->world_size;
     about["local_rank"] = numbers->local_rank.value_or(0);

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <string_view>
 
+#include "protocol/environment.h"
 #include "protocol/error.h"
 #include "protocol/read_struct.h"
 #include "shell/processes/signal_scope.h"
@@ -29,9 +29,9 @@ TerminalSize size_of_terminal() {
   return {size.ws_col, size.ws_row};
 }
 
-std::string variable_or(const char* name, const char* otherwise) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : otherwise;
+std::string terminal_type() {
+  const std::string type = protocol::variable("TERM");
+  return type.empty() ? "dumb" : type;
 }
 
 class AttachedTerminal {
@@ -89,7 +89,7 @@ class AttachedTerminal {
   /// The settings of before, and no marks around what is pasted, which the session may have asked for.
   void give_back() {
     if (!std::exchange(is_raw_, false)) return;
-    if (variable_or("TERM", "dumb") != "dumb") write_all(output(), "\033[?2004l");
+    if (terminal_type() != "dumb") write_all(output(), "\033[?2004l");
     ::tcsetattr(STDIN_FILENO, TCSANOW, &settings_);
   }
 
@@ -189,13 +189,10 @@ class AttachedTerminal {
 TerminalHello describe_terminal(Asks asks) {
   const char* name = ::ttyname(STDIN_FILENO);
   std::string words = name ? name : "a terminal";
-  const std::string from = variable_or("SSH_CONNECTION", "");
+  const std::string from = protocol::variable("SSH_CONNECTION");
   if (!from.empty()) words += " from " + without_controls(from.substr(0, from.find(' ')));
-  return {.protocol = kProtocolVersion,
-          .asks = asks,
-          .name = words,
-          .type = variable_or("TERM", "dumb"),
-          .size = size_of_terminal()};
+  return {
+      .protocol = kProtocolVersion, .asks = asks, .name = words, .type = terminal_type(), .size = size_of_terminal()};
 }
 
 KeeperAnswer answer_of(int keeper) {

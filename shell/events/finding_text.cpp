@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <vector>
 
 #include "shell/events/shown_event.h"
@@ -13,17 +15,11 @@ namespace {
 
 std::string list(const std::vector<int64_t>& numbers) { return fmt::format("[{}]", fmt::join(numbers, ", ")); }
 
-int64_t element_count(const std::vector<int64_t>& shape) {
-  int64_t count = 1;
-  for (const int64_t size : shape) count *= size;
-  return count;
-}
-
 /// Says what differs in a tensor: "3 of 16384 elements, first at [12, 4]" and "max |Δ| 1.2e-03".
 std::vector<std::string> facts(const FindingTensor& tensor, const Screen& screen) {
   std::vector<std::string> result;
   if (tensor.count) {
-    const int64_t all = element_count(tensor.shape);
+    const int64_t all = std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies());
     std::string text = fmt::format("{} of {} element{}", *tensor.count, all, all == 1 ? "" : "s");
     if (!tensor.first.empty()) text += ", first at " + list(tensor.first);
     result.push_back(std::move(text));
@@ -33,11 +29,6 @@ std::vector<std::string> facts(const FindingTensor& tensor, const Screen& screen
         fmt::format("max {} {:.1e}{}", signs(screen).difference, *tensor.max_abs_diff,
                     tensor.max_ulp && *tensor.max_ulp < 1000 ? fmt::format(" ({:.0f} ULP)", *tensor.max_ulp) : ""));
   return result;
-}
-
-std::string padded(std::string text, int columns) {
-  const int missing = columns - text_width(text);
-  return missing > 0 ? text.append(static_cast<size_t>(missing), ' ') : text;
 }
 
 }  // namespace

@@ -6,24 +6,19 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <ctime>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "protocol/descriptor.h"
+#include "protocol/environment.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "shell/processes/launcher.h"
 
 namespace lockstep::shell {
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 std::optional<int> number(const std::string& text) {
   int value = 0;
@@ -81,10 +76,7 @@ std::vector<Host> named_hosts(const std::string& list, const MakeHost& make) {
 
 }  // namespace
 
-std::string this_host() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
+std::string this_host() { return protocol::host_name(); }
 
 std::string quoted_for_shell(const std::string& text) {
   std::string quoted = "'";
@@ -157,13 +149,14 @@ std::vector<Host> mpi_hosts(const std::vector<std::string>& launcher) {
 
 // The script of sbatch has SLURM_PROCID 0, and no step.
 std::optional<SlurmPlace> slurm_place() {
-  SlurmPlace place{.job = variable("SLURM_JOB_ID")};
-  if (place.job.empty() || number(variable("SLURM_JOB_NUM_NODES")).value_or(1) < 2) return std::nullopt;
-  if (const auto task = number(variable("SLURM_PROCID")); task && !variable("SLURM_STEP_ID").empty()) {
+  SlurmPlace place{.job = protocol::variable("SLURM_JOB_ID")};
+  if (place.job.empty() || number(protocol::variable("SLURM_JOB_NUM_NODES")).value_or(1) < 2) return std::nullopt;
+  if (const auto task = number(protocol::variable("SLURM_PROCID"));
+      task && !protocol::variable("SLURM_STEP_ID").empty()) {
     place.is_task = true;
     place.task = *task;
-    place.has_others_here =
-        number(variable("SLURM_STEP_NUM_TASKS")).value_or(1) > number(variable("SLURM_STEP_NUM_NODES")).value_or(1);
+    place.has_others_here = number(protocol::variable("SLURM_STEP_NUM_TASKS")).value_or(1) >
+                            number(protocol::variable("SLURM_STEP_NUM_NODES")).value_or(1);
   }
   return place;
 }
@@ -181,7 +174,7 @@ std::optional<std::chrono::seconds> time_until(const std::string& when) {
 }  // namespace
 
 SlurmEnd slurm_end() {
-  SlurmEnd end{.job = variable("SLURM_JOB_ID"), .words = "", .left = {}};
+  SlurmEnd end{.job = protocol::variable("SLURM_JOB_ID"), .words = "", .left = {}};
   if (end.job.empty()) return {};
   try {
     std::map<std::string, std::string> facts;

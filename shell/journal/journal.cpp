@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "protocol/environment.h"
 #include "protocol/user_folders.h"
 #include "protocol/version.h"
 #include "shell/journal/record.h"
@@ -50,11 +51,6 @@ void add_more(const Event& event, nlohmann::json& record) {
   if (const auto* value = std::get_if<ValueEvent>(&event)) record["number"] = value->number;
   if (const auto* error = std::get_if<ErrorEvent>(&event); error && error->others_run) record["others_run"] = true;
   if (const auto* message = std::get_if<MessageEvent>(&event); message && message->is_help) record["help"] = true;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 /// Makes a folder for this user alone. Returns why that failed.
@@ -142,7 +138,7 @@ bool Journal::open() {
   record["schema"] = kSchema;
   record["id"] = id_;
   record["pid"] = ::getpid();
-  record["host"] = host_name();
+  record["host"] = protocol::host_name();
   record["started"] = std::time(nullptr);
   record["lockstep"] = kVersion;
   write(false, std::move(record));

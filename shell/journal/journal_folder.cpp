@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -17,6 +16,7 @@
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "protocol/user_folders.h"
+#include "protocol/whole_number.h"
 #include "shell/text/suggest.h"
 
 namespace lockstep::shell {
@@ -26,13 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kOutput = "output-", kLines = ".jsonl";
 constexpr int64_t kMB = 1 << 20, kDay = 24 * 3600, kSecondNs = 1'000'000'000;
-
-std::optional<int64_t> whole_number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_good = error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= 1'000'000'000;
-  return is_good ? std::optional(value) : std::nullopt;
-}
+constexpr int64_t kMostNumber = 1'000'000'000;  // of a limit or a file
 
 int64_t changed_ns(const struct stat& status) { return status.st_mtim.tv_sec * kSecondNs + status.st_mtim.tv_nsec; }
 
@@ -64,7 +58,7 @@ JournalLimits parse_journal_limits(std::string_view text) {
     at = end + 1;
     const size_t equals = std::min(part.find('='), part.size());
     const std::string_view name = part.substr(0, equals);
-    const auto value = whole_number(part.substr(std::min(equals + 1, part.size())));
+    const auto value = protocol::whole_number(part.substr(std::min(equals + 1, part.size())), int64_t{0}, kMostNumber);
     int64_t* const field = name == "size"       ? &limits.output_mb
                            : name == "sessions" ? &limits.sessions
                            : name == "days"     ? &limits.days
@@ -102,7 +96,7 @@ std::vector<int64_t> output_files(const std::string& journal) {
     if (!name.starts_with(kOutput) || !name.ends_with(kLines)) continue;
     const std::string_view digits =
         std::string_view(name).substr(kOutput.size(), name.size() - kOutput.size() - kLines.size());
-    if (const auto number = whole_number(digits)) numbers.push_back(*number);
+    if (const auto number = protocol::whole_number(digits, int64_t{0}, kMostNumber)) numbers.push_back(*number);
   }
   std::sort(numbers.begin(), numbers.end());
   return numbers;

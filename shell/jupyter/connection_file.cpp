@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "protocol/environment.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "protocol/read_json.h"
@@ -31,11 +31,6 @@ int port_field(const json& file, const char* name, const std::string& path) {
   if (!found->is_number_integer() || found->get<int64_t>() < 0 || found->get<int64_t>() > 65535)
     throw UsageError(fmt::format("connection file {}: \"{}\" is no port (0 to 65535)", path, name));
   return found->get<int>();
-}
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
 }
 
 }  // namespace
@@ -94,16 +89,16 @@ void write_connection_file(const std::string& path, const ConnectionFile& connec
 }
 
 std::string data_folder() {
-  if (const std::string folder = variable("JUPYTER_DATA_DIR"); !folder.empty()) return folder;
-  if (const std::string folder = variable("XDG_DATA_HOME"); !folder.empty()) return folder + "/jupyter";
-  const std::string home = variable("HOME");
+  if (const std::string folder = protocol::variable("JUPYTER_DATA_DIR"); !folder.empty()) return folder;
+  if (const std::string folder = protocol::variable("XDG_DATA_HOME"); !folder.empty()) return folder + "/jupyter";
+  const std::string home = protocol::variable("HOME");
   if (home.empty())
     throw StartError("there is no HOME, so Jupyter's folder of this user is not known: set JUPYTER_DATA_DIR");
   return home + "/.local/share/jupyter";
 }
 
 std::string connection_folder() {
-  if (const std::string folder = variable("JUPYTER_RUNTIME_DIR"); !folder.empty()) return folder;
+  if (const std::string folder = protocol::variable("JUPYTER_RUNTIME_DIR"); !folder.empty()) return folder;
   return data_folder() + "/runtime";
 }
 

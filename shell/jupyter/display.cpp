@@ -37,12 +37,6 @@ Screen problem_screen() {
   return {.terminal = false, .colour = true, .weight_only = true, .unicode = true, .width = kPageColumns};
 }
 
-std::string first_line(std::string_view text) {
-  for (const std::string_view line : lines_of(text))
-    if (line.find_first_not_of(" \t") != std::string_view::npos) return std::string(line);
-  return "";
-}
-
 }  // namespace
 
 Display::Display(EventLoop& loop, Publish publish)

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "protocol/read_json.h"
 #include "shell/jupyter/replies.h"
 
 namespace lockstep::shell::jupyter {
@@ -38,11 +39,11 @@ void InputHistory::set_output(const std::string& text) {
 }
 
 json InputHistory::answer(const json& request) const {
-  const std::string kind = text_of(request, "hist_access_type", "tail");
+  const std::string kind = protocol::text_at(request, "hist_access_type", "tail");
   const bool with_output = flag_of(request, "output", false);
   std::vector<const Entry*> found;
   if (kind == "tail" || kind == "search") {
-    const std::string pattern = kind == "search" ? text_of(request, "pattern", "*") : "*";
+    const std::string pattern = kind == "search" ? protocol::text_at(request, "pattern", "*") : "*";
     const bool is_unique = kind == "search" && flag_of(request, "unique", false);
     const int64_t most = number_of(request, "n", std::numeric_limits<int64_t>::max());
     std::set<std::string_view> seen;

@@ -12,6 +12,7 @@
 
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
+#include "protocol/read_json.h"
 #include "protocol/runtime_folder.h"
 #include "shell/jupyter/connection_file.h"
 #include "shell/jupyter/display.h"
@@ -201,7 +202,7 @@ class Kernel {
         content = {{"type", "response"},
                    {"request_seq", number_of(message->content, "seq", 0)},
                    {"success", false},
-                   {"command", text_of(message->content, "command")},
+                   {"command", protocol::text_at(message->content, "command")},
                    {"message", "this kernel has no debugger: docs/gdb.md shows gdb on a rank"}};
       } else {
         if (!answering_) publish_status(*message, "idle");
@@ -237,7 +238,7 @@ class Kernel {
 
   void take_input() {
     while (const auto message = sockets_.receive(sockets_.input(), report_refused))
-      if (message->type() == "input_reply") input_ = text_of(message->content, "value");
+      if (message->type() == "input_reply") input_ = protocol::text_at(message->content, "value");
   }
 
   /// Asks the frontend of the cell for a line.
@@ -290,7 +291,7 @@ class Kernel {
     } else if (type == "comm_open") {
       // No target is known here; the other side learns that nobody will answer.
       sockets_.publish("comm_close", request.header,
-                       {{"comm_id", text_of(request.content, "comm_id")}, {"data", json::object()}});
+                       {{"comm_id", protocol::text_at(request.content, "comm_id")}, {"data", json::object()}});
     }
     answering_ = nested;
     publish_status(request, "idle");
@@ -300,7 +301,7 @@ class Kernel {
   /// Whether the cells that are queued are not to run.
   bool execute(const Message& request) {
     const json& content = request.content;
-    const std::string code = text_of(content, "code");
+    const std::string code = protocol::text_at(content, "code");
     const bool is_silent = flag_of(content, "silent", false);
     const bool is_stored = !is_silent && flag_of(content, "store_history", true);
     const std::string started = sockets_.codec().make("", json::object(), nullptr).header["date"];

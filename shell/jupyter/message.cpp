@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -59,9 +60,7 @@ std::string MessageCodec::sign(const std::string* parts) const {
   if (!HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
             reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data(), &size))
     throw ChannelError("libcrypto can't compute HMAC-SHA256");
-  std::string hex;
-  for (unsigned int i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return hex;
+  return fmt::format("{:02x}", fmt::join(digest.begin(), digest.begin() + size, ""));
 }
 
 std::vector<std::string> MessageCodec::encode(const Message& message) const {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "protocol/read_json.h"
 #include "protocol/version.h"
 #include "shell/jupyter/code_positions.h"
 #include "shell/jupyter/displayed_data.h"
@@ -54,7 +55,7 @@ json kernel_info(Language language) {
 }
 
 json complete(Session& session, const json& content) {
-  const std::string code = text_of(content, "code");
+  const std::string code = protocol::text_at(content, "code");
   const int64_t offset = byte_of(code, number_of(content, "cursor_pos", kAtEnd));
   protocol::Completions found{offset, offset, {}};
   try {
@@ -82,7 +83,7 @@ json complete(Session& session, const json& content) {
 }
 
 json inspect(Session& session, const json& content) {
-  const std::string code = text_of(content, "code");
+  const std::string code = protocol::text_at(content, "code");
   const int64_t offset = byte_of(code, number_of(content, "cursor_pos", kAtEnd));
   std::string text;
   json fields = json::object();
@@ -105,7 +106,7 @@ json inspect(Session& session, const json& content) {
 }
 
 json is_complete(Session& session, const json& content) {
-  const std::string code = text_of(content, "code");
+  const std::string code = protocol::text_at(content, "code");
   Completeness found = completeness_of_cell(session, code);
   const CellMagics magics = cell_magics_of(code);
   if (magics == CellMagics::alone || (magics == CellMagics::with_body && !code.ends_with("\n")))

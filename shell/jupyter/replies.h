@@ -8,10 +8,6 @@
 namespace lockstep::shell::jupyter {
 
 /// Returns a field of a request; `absent` where it is missing or of another kind.
-inline std::string text_of(const nlohmann::json& content, const char* name, const std::string& absent = "") {
-  const auto found = content.find(name);
-  return found != content.end() && found->is_string() ? found->get<std::string>() : absent;
-}
 inline bool flag_of(const nlohmann::json& content, const char* name, bool absent) {
   const auto found = content.find(name);
   return found != content.end() && found->is_boolean() ? found->get<bool>() : absent;

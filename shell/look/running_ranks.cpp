@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -19,6 +18,7 @@
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "protocol/launchers.h"
+#include "protocol/whole_number.h"
 #include "shell/jobs/rank_ends.h"
 #include "shell/look/copies.h"
 #include "shell/look/native_stack.h"
@@ -75,17 +75,11 @@ struct Candidate {
   std::string job;  // the same for all ranks of one
 };
 
-std::optional<int> number(const std::string& text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
-}
-
 std::map<int64_t, Process> all_processes() {
   std::map<int64_t, Process> found;
   std::error_code error;
   for (fs::directory_iterator entry("/proc", error), end; !error && entry != end; entry.increment(error)) {
-    const auto pid = number(entry->path().filename().string());
+    const auto pid = protocol::whole_number<int>(entry->path().filename().string());
     struct stat status = {};
     if (!pid || ::stat(entry->path().c_str(), &status) != 0) continue;
     const std::string text = protocol::read_file(entry->path().string() + "/stat").value_or("");

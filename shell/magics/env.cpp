@@ -1,5 +1,4 @@
 // %env shows and sets environment variables of the ranks.
-#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -10,11 +9,6 @@
 
 namespace lockstep::shell {
 namespace {
-
-bool is_name(const std::string& name) {
-  return !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])) &&
-         std::all_of(name.begin(), name.end(), is_name_character);
-}
 
 void list(SessionCore& session) {
   std::vector<std::vector<std::string>> rows;

@@ -1,4 +1,7 @@
 // %undo takes back what a cell has defined.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 
@@ -16,12 +19,6 @@ std::map<std::string, int64_t> cells_of_names(SessionCore& session) {
   if (const auto* list = std::get_if<protocol::Names>(&response))
     for (const protocol::Name& name : list->names) cells[name.name] = std::max(cells[name.name], name.cell);
   return cells;
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
 }
 
 CellOutcome undo(MagicCall& call) {
@@ -50,9 +47,10 @@ CellOutcome undo(MagicCall& call) {
     else
       back.push_back(name + " is that of cell " + std::to_string(known->second) + " again");
   }
-  std::string text = "undid cell " + std::to_string(cell) + ": " + joined(back);
+  std::string text = fmt::format("undid cell {}: {}", cell, fmt::join(back, ", "));
   if (!gone.empty())
-    text += (back.empty() ? "" : "; ") + joined(gone) + (gone.size() == 1 ? " is" : " are") + " not defined any more";
+    text += fmt::format("{}{} {} not defined any more", back.empty() ? "" : "; ", fmt::join(gone, ", "),
+                        gone.size() == 1 ? "is" : "are");
   call.session.message(text, std::move(data));
   return {};
 }

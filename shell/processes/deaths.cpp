@@ -5,6 +5,8 @@
 #include <fstream>
 #include <utility>
 
+#include "protocol/files.h"
+
 namespace lockstep::shell {
 namespace {
 
@@ -15,13 +17,6 @@ std::optional<int64_t> counter(const std::string& path, const std::string& name)
   for (int64_t value = 0; file >> key >> value;)
     if (key == name) return value;
   return std::nullopt;
-}
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 std::optional<MemoryKills> out_of_memory_kills() {
@@ -69,12 +64,12 @@ std::string core_words(const ProcessEnd& end, pid_t pid, const std::string& patt
     else
       name += {'%', field};
   }
-  if (!has_pid && first_line("/proc/sys/kernel/core_uses_pid") != "0") name += "." + std::to_string(pid);
+  if (!has_pid && protocol::first_line_of("/proc/sys/kernel/core_uses_pid") != "0") name += "." + std::to_string(pid);
   return "; its core file is " + name + (name.starts_with('/') ? "" : " in its working directory");
 }
 
 std::string core_words(const ProcessEnd& end, pid_t pid) {
-  return core_words(end, pid, first_line("/proc/sys/kernel/core_pattern"));
+  return core_words(end, pid, protocol::first_line_of("/proc/sys/kernel/core_pattern"));
 }
 
 }  // namespace lockstep::shell

@@ -1,11 +1,12 @@
 #include "shell/processes/gpus.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 
 #include "protocol/installation.h"
+#include "protocol/text.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep::shell {
 
@@ -23,11 +24,6 @@ int gpus_of_driver() {
   return count;
 }
 
-bool is_number(const std::string& text, int& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 constexpr const char* kOnCpu = "hide them to run on the CPU (CUDA_VISIBLE_DEVICES= lockstep)";
 
 }  // namespace
@@ -38,16 +34,10 @@ std::vector<std::string> visible_devices(int count, const char* variable) {
     for (int gpu = 0; gpu < count; ++gpu) visible.push_back(std::to_string(gpu));
     return visible;
   }
-  const std::string list = variable;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    const std::string entry = list.substr(begin, end - begin);
-    int number = -1;
-    if (is_number(entry, number) ? number < 0 || number >= count
-                                 : !entry.starts_with("GPU-") && !entry.starts_with("MIG-"))
-      break;
-    visible.push_back(entry);
-    begin = end + 1;
+  for (std::string& entry : protocol::split(variable, ',')) {
+    const auto number = protocol::whole_number<int>(entry);
+    if (number ? *number < 0 || *number >= count : !entry.starts_with("GPU-") && !entry.starts_with("MIG-")) break;
+    visible.push_back(std::move(entry));
   }
   return visible;
 }

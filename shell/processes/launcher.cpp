@@ -14,9 +14,11 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <sstream>
 
 #include "collectives/log/process_identity.h"
 #include "protocol/blocked_signals.h"
+#include "protocol/environment.h"
 #include "protocol/error.h"
 #include "protocol/installation.h"
 #include "protocol/slurm_signals.h"
@@ -84,11 +86,6 @@ std::vector<std::string> merged_environment(const std::map<std::string, std::str
 }
 
 }  // namespace
-
-std::string signal_name(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return name ? std::string("SIG") + name : "signal " + std::to_string(signal);
-}
 
 std::string ProcessEnd::str() const {
   if (signal != 0) return "was killed by " + signal_name(signal);
@@ -193,8 +190,7 @@ Launch worker_launch() {
   const protocol::LibTorch libtorch = protocol::find_libtorch();
   if (!libtorch.problem.empty()) throw StartError(libtorch.sentence());
   launch.program = find_program(kWorker);
-  const char* value = std::getenv("LD_LIBRARY_PATH");
-  const std::string of_user = value ? value : "";
+  const std::string of_user = protocol::variable("LD_LIBRARY_PATH");
   // It comes after the user's folders, as the loader would look into a folder that is written in the program. The
   // plug-in for GPUs needs the CUDA runtime of the wheels, which is beside torch/.
   std::string folders = (libtorch.folder / "lib").string();
@@ -218,8 +214,7 @@ std::string find_program(const std::string& name) {
                        "', which is no folder: unset it, or name the one with " + name);
     folder = chosen;
   } else {
-    std::error_code error;
-    folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+    folder = fs::path(protocol::own_program()).parent_path();
   }
   if (name == kWorker && protocol::is_wheel()) folder = (protocol::torch_prefix() / "bin").string();
   const std::string path = folder + "/" + name;
@@ -234,6 +229,13 @@ std::string find_program(const std::string& name) {
     throw StartError(name + " is missing: there is none in " + folder +
                      ". Build all of Lockstep, or let LOCKSTEP_BIN name the folder that has it");
   return path;
+}
+
+std::string find_in_path(const std::string& name) {
+  std::istringstream folders(protocol::variable("PATH"));
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (std::string path = folder + "/" + name; ::access(path.c_str(), X_OK) == 0) return path;
+  return "";
 }
 
 }  // namespace lockstep::shell

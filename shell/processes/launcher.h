@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "protocol/descriptor.h"
+#include "protocol/signal_name.h"
 
 namespace lockstep::shell {
 
@@ -46,8 +47,7 @@ struct ProcessEnd {
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
 };
 
-/// Returns "SIGSEGV"; "signal 63" for one without a name.
-std::string signal_name(int signal);
+using protocol::signal_name;
 
 /// A child that runs or has ended. Destroying it kills the child's group and reaps it, but for one as in a shell.
 class Child {
@@ -95,5 +95,8 @@ Launch worker_launch();
 /// lockstep-worker of a wheel in that of protocol::torch_prefix().
 /// Throws StartError naming where it looked.
 std::string find_program(const std::string& name);
+
+/// Returns the path of the first program of that name in the folders of PATH; empty where there is none.
+std::string find_in_path(const std::string& name);
 
 }  // namespace lockstep::shell

@@ -1,6 +1,7 @@
 #include "shell/processes/placed_ranks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <openssl/evp.h>
 
 #include <algorithm>
@@ -22,9 +23,7 @@ std::string name_of(const std::string& bytes) {
   unsigned int size = 0;
   if (EVP_Digest(bytes.data(), bytes.size(), digest, &size, EVP_sha256(), nullptr) != 1)
     throw StartError("libcrypto can't compute SHA-256");
-  std::string name = "file-";
-  for (unsigned int i = 0; i < size; ++i) name += fmt::format("{:02x}", digest[i]);
-  return name;
+  return fmt::format("file-{:02x}", fmt::join(digest, digest + size, ""));
 }
 
 }  // namespace

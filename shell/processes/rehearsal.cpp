@@ -10,6 +10,7 @@
 #include <string_view>
 #include <zmq.hpp>
 
+#include "protocol/environment.h"
 #include "protocol/error.h"
 #include "protocol/installation.h"
 #include "protocol/json_fields.h"
@@ -27,17 +28,12 @@ constexpr const char* kEarlyEnd = "LOCKSTEP_REHEARSAL";
 // A run takes so long that no magic repeats it to measure it better.
 constexpr double kRunTime_ms = 1000;
 
-std::string variable(const char* name) {
-  const char* text = std::getenv(name);
-  return text ? text : "";
-}
-
 class RehearsalRank {
  public:
-  RehearsalRank() : rank_(std::stoi(variable("LOCKSTEP_RANK"))), socket_(context_, zmq::socket_type::dealer) {
-    socket_.set(zmq::sockopt::routing_id, variable("LOCKSTEP_IDENTITY"));
-    socket_.connect(variable("LOCKSTEP_HUB"));
-    early_end_ = nlohmann::json::parse(variable(kEarlyEnd)).get<std::optional<EarlyEnd>>();
+  RehearsalRank() : rank_(std::stoi(protocol::variable("LOCKSTEP_RANK"))), socket_(context_, zmq::socket_type::dealer) {
+    socket_.set(zmq::sockopt::routing_id, protocol::variable("LOCKSTEP_IDENTITY"));
+    socket_.connect(protocol::variable("LOCKSTEP_HUB"));
+    early_end_ = nlohmann::json::parse(protocol::variable(kEarlyEnd)).get<std::optional<EarlyEnd>>();
   }
 
   void run(int lifeline) {
@@ -125,7 +121,7 @@ bool is_rehearsal_process(int argc, char** argv) {
 }
 
 int run_rehearsal_process(int argc, char** argv) {
-  const int lifeline = std::stoi(variable("LOCKSTEP_LIFELINE_FD"));
+  const int lifeline = std::stoi(protocol::variable("LOCKSTEP_LIFELINE_FD"));
   if (argc > 2 && std::string_view(argv[2]) == "--store") {  // nobody asks it for anything
     char byte;
     while (::read(lifeline, &byte, 1) > 0) {

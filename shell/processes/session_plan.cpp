@@ -4,14 +4,16 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <set>
 
 #include "collectives/log/collective_log_layout.h"
+#include "protocol/environment.h"
 #include "protocol/error.h"
+#include "protocol/text.h"
+#include "protocol/whole_number.h"
 #include "shell/processes/gpus.h"
 #include "shell/text/suggest.h"
 
@@ -68,12 +70,10 @@ void check_size(int n) {
 
 /// Returns a whole number in a LOCKSTEP_* variable, if it is set.
 std::optional<int> variable(const char* name, int least) {
-  const char* text = std::getenv(name);
-  if (!text || !*text) return std::nullopt;
-  const std::string_view value = text;
-  int number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size() || number < least)
+  const std::string text = protocol::variable(name);
+  if (text.empty()) return std::nullopt;
+  const auto number = protocol::whole_number<int>(text, least);
+  if (!number)
     throw UsageError(std::string(name) + " is '" + text + "': it has to be a whole number of at least " +
                      std::to_string(least) + "; correct it or unset it");
   return number;
@@ -96,18 +96,14 @@ SessionPlan plan_rehearsal(const SessionOptions& options) {
 std::vector<int> parse_gpu_ids(const std::string& list) {
   std::vector<int> ids;
   std::set<int> seen;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    const std::string part = list.substr(begin, end - begin);
-    int id = -1;
-    const auto [rest, error] = std::from_chars(part.data(), part.data() + part.size(), id);
-    if (part.empty() || error != std::errc() || rest != part.data() + part.size() || id < 0)
+  for (const std::string& part : protocol::split(list, ',')) {
+    const auto id = protocol::whole_number<int>(part, 0);
+    if (!id)
       throw UsageError("--gpu-ids " + list + ": '" + part +
                        "' is no GPU id; ids are numbers from 0, separated by commas, as 0,1");
-    if (!seen.insert(id).second)
+    if (!seen.insert(*id).second)
       throw UsageError("--gpu-ids " + list + ": GPU " + part + " is named twice, and each rank needs one of its own");
-    ids.push_back(id);
-    begin = end + 1;
+    ids.push_back(*id);
   }
   return ids;
 }

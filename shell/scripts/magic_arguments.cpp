@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "protocol/error.h"
+#include "protocol/whole_number.h"
 #include "shell/scripts/literals.h"
 #include "shell/text/suggest.h"
 #include "shell/text/text.h"
@@ -144,11 +145,8 @@ std::vector<std::string> split_arguments(std::string_view text) {
 }
 
 int64_t parse_count(const std::string& word, const std::string& what, int64_t smallest) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size() || value < smallest)
-    throw UsageError(what + " is a whole number of at least " + std::to_string(smallest) + ", not '" + word + "'");
-  return value;
+  if (const auto value = protocol::whole_number(word, smallest)) return *value;
+  throw UsageError(what + " is a whole number of at least " + std::to_string(smallest) + ", not '" + word + "'");
 }
 
 std::chrono::seconds parse_time(const std::string& word) {

@@ -27,10 +27,6 @@ json parse_json(std::string_view text, const std::string& name) {
   }
 }
 
-std::string text_at(const json& object, const char* key) {
-  return object.is_object() && object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
-}
-
 struct Kernel {
   std::string name, language;
   bool is_cpp = false, is_python = false;
@@ -40,8 +36,9 @@ Kernel kernel_of(const json& notebook) {
   const json metadata = notebook.is_object() ? notebook.value("metadata", json::object()) : json();
   if (!metadata.is_object()) return {};
   const json spec = metadata.value("kernelspec", json::object());
-  Kernel kernel{.name = text_at(spec, "name"), .language = text_at(spec, "language")};
-  if (kernel.language.empty()) kernel.language = text_at(metadata.value("language_info", json::object()), "name");
+  Kernel kernel{.name = protocol::text_at(spec, "name"), .language = protocol::text_at(spec, "language")};
+  if (kernel.language.empty())
+    kernel.language = protocol::text_at(metadata.value("language_info", json::object()), "name");
   std::string folded = kernel.language;
   std::transform(folded.begin(), folded.end(), folded.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -109,7 +106,7 @@ std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string&
   int number = 0;
   for (const json& cell : notebook["cells"]) {
     const std::string where = name + ": cell " + std::to_string(++number) + " of the notebook";
-    const std::string type = text_at(cell, "cell_type");
+    const std::string type = protocol::text_at(cell, "cell_type");
     if (type.empty()) throw UsageError(where + ": has no \"cell_type\"; save the notebook again in Jupyter");
     if (type != "code" && type != "markdown") continue;
     ScriptCell result;
@@ -117,7 +114,7 @@ std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string&
     result.markdown = type == "markdown";
     result.text = source_of(cell, where);
     const json metadata = cell.value("metadata", json::object());
-    result.title = text_at(metadata, "title");
+    result.title = protocol::text_at(metadata, "title");
     if (metadata.is_object() && metadata.contains("tags")) {
       if (!metadata["tags"].is_array())
         throw UsageError(where + ": its tags are not a list; fix them in Jupyter's property inspector");

@@ -1,7 +1,6 @@
 #include "shell/scripts/parameters.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "shell/scripts/cpp_lexer.h"
 #include "shell/text/text.h"
@@ -20,11 +19,6 @@ bool declares(std::string_view code, std::string_view name) {
     is_named = token->is_word() && token->text == name;
   }
   return false;
-}
-
-bool is_name(const std::string& text) {
-  return !text.empty() && !std::isdigit(static_cast<unsigned char>(text[0])) &&
-         std::all_of(text.begin(), text.end(), is_name_character);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
+#include "protocol/text.h"
 #include "shell/jobs/session_hosts.h"
 #include "shell/jobs/ticket_ranks.h"
 #include "shell/processes/compiler_service.h"
@@ -248,12 +249,9 @@ RankSet SessionCore::parse_ranks(std::string_view spec) {
 /// Puts the ranks of a host in place of "@node1" and "host:node1".
 std::string SessionCore::with_ranks_of_hosts(std::string_view spec) const {
   std::string result;
-  for (size_t at = 0; at <= spec.size();) {
-    const size_t end = std::min(spec.find(',', at), spec.size());
-    std::string_view part = spec.substr(at, end - at);
-    at = end + 1;
+  for (const std::string& part : protocol::split(spec, ',')) {
     const bool takes_away = part.starts_with('^');
-    const std::string_view word = part.substr(takes_away ? 1 : 0);
+    const std::string_view word = std::string_view(part).substr(takes_away ? 1 : 0);
     const size_t prefix = word.starts_with('@') ? 1 : word.starts_with("host:") ? 5 : 0;
     if (!result.empty()) result += ',';
     if (prefix == 0) {

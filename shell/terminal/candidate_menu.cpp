@@ -12,12 +12,6 @@ constexpr size_t kMostRows = 10;
 constexpr size_t kMostSignatures = 4;
 constexpr int kWidestColumn = 40;
 
-std::string padded(std::string text, int width) {
-  const int own = text_width(text);
-  if (own < width) text.append(static_cast<size_t>(width - own), ' ');
-  return text;
-}
-
 /// Names of files are among them.
 std::string cut(const Screen& screen, const std::string& name, int width) {
   const std::string text = without_controls(name);

@@ -105,12 +105,6 @@ bool is_message(const ErrorEvent& error) {
   return false;
 }
 
-std::string first_line(std::string_view text) {
-  for (const std::string_view line : lines_of(text))
-    if (line.find_first_not_of(" \t") != std::string_view::npos) return std::string(line);
-  return "";
-}
-
 }  // namespace
 
 std::string prompt_text(int64_t cell, const RankSet& ranks, const Screen& screen) {

@@ -6,17 +6,14 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "protocol/environment.h"
+
 namespace lockstep::shell {
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 bool locale_is_utf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    std::string value = variable(name);
+    std::string value = protocol::variable(name);
     if (value.empty()) continue;
     std::transform(value.begin(), value.end(), value.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -29,23 +26,23 @@ bool locale_is_utf8() {
 
 Screen detect_screen(int fd) {
   Screen screen;
-  const std::string type = variable("TERM");
+  const std::string type = protocol::variable("TERM");
   const bool is_terminal = ::isatty(fd) == 1;
   screen.terminal = is_terminal && !type.empty() && type != "dumb";
   screen.unicode = locale_is_utf8();
-  const std::string forced = variable("CLICOLOR_FORCE");
+  const std::string forced = protocol::variable("CLICOLOR_FORCE");
   if (!forced.empty() && forced != "0")
     screen.colour = true;
   else
-    screen.colour = screen.terminal && variable("CLICOLOR") != "0";
-  if (!variable("NO_COLOR").empty()) screen.colour = false;
+    screen.colour = screen.terminal && protocol::variable("CLICOLOR") != "0";
+  if (!protocol::variable("NO_COLOR").empty()) screen.colour = false;
   if (is_terminal) {
     winsize size{};
     if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
       screen.width = size.ws_col;
       if (size.ws_row > 0) screen.height = size.ws_row;
     } else {
-      const int columns = std::atoi(variable("COLUMNS").c_str());
+      const int columns = std::atoi(protocol::variable("COLUMNS").c_str());
       screen.width = columns > 0 ? columns : 80;
     }
   }

@@ -162,10 +162,25 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n\f\v";
-  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
-  return text.substr(0, text.find_last_not_of(kSpace) + 1);  // npos + 1 is 0
+std::string first_line(std::string_view text) {
+  for (const std::string_view line : lines_of(text))
+    if (line.find_first_not_of(" \t") != std::string_view::npos) return std::string(line);
+  return "";
+}
+
+std::string padded(std::string text, int columns) {
+  const int missing = columns - text_width(text);
+  return missing > 0 ? text.append(static_cast<size_t>(missing), ' ') : text;
+}
+
+bool is_name(std::string_view text) {
+  return !text.empty() && !std::isdigit(static_cast<unsigned char>(text[0])) &&
+         std::all_of(text.begin(), text.end(), is_name_character);
+}
+
+std::string last_part(const std::string& name) {
+  const size_t scope = name.rfind("::");
+  return scope == std::string::npos ? name : name.substr(scope + 2);
 }
 
 std::wstring to_wide(std::string_view text) {

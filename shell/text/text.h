@@ -4,12 +4,19 @@
 #include <string_view>
 #include <vector>
 
+#include "protocol/text.h"
 #include "protocol/utf8.h"
 
 namespace lockstep::shell {
 
 /// Whether `c` can stand in a name of C++: a letter, a digit or `_`.
 bool is_name_character(char c);
+
+/// Whether `text` is a name of C++, and nothing else.
+bool is_name(std::string_view text);
+
+/// Returns the last part of a qualified name of C++: "f" of "a::b::f".
+std::string last_part(const std::string& name);
 
 /// Whether `text` has the name `word`, not only as a part of a longer one.
 bool has_word(std::string_view text, std::string_view word);
@@ -48,8 +55,13 @@ std::vector<std::string> without_repeats(const std::vector<std::string>& lines, 
 /// Returns the lines of text, without their ends; a last line end begins no further line.
 std::vector<std::string_view> lines_of(std::string_view text);
 
-/// Without the white space and line ends at both ends.
-std::string_view trimmed(std::string_view text);
+/// Returns the first line that has more than blanks; an empty text where none has.
+std::string first_line(std::string_view text);
+
+/// Returns `text` with blanks behind it, up to so many columns.
+std::string padded(std::string text, int columns);
+
+using protocol::trimmed;
 
 /// Where `part` begins, which is a piece of `text`.
 inline size_t offset_of(std::string_view part, std::string_view text) {

@@ -1,6 +1,7 @@
 #include "shell/magics/inspectors/inspector_magic.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -130,9 +131,7 @@ std::string path_of_ranks(const SessionCore& session, const std::string& word) {
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
 std::string cxx_ranks(const RankSet& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return "__lockstep::RankSet{" + text + "}";
+  return fmt::format("__lockstep::RankSet{{{}}}", fmt::join(ranks.ranks(), ", "));
 }
 
 }  // namespace lockstep::shell

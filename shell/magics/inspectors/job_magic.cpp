@@ -1,6 +1,7 @@
 #include "shell/magics/inspectors/job_magic.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
@@ -51,11 +52,7 @@ std::string call_text(const inspect::EvidenceCall& each) {
   std::string text = each.op;
   const auto& shapes = each.input_shapes.empty() ? each.output_shapes : each.input_shapes;
   const auto& dtypes = each.input_dtypes.empty() ? each.output_dtypes : each.input_dtypes;
-  if (!shapes.empty()) {
-    std::string shape;
-    for (const int64_t n : shapes.front()) shape += (shape.empty() ? "" : ", ") + std::to_string(n);
-    text += " [" + shape + "]";
-  }
+  if (!shapes.empty()) text += fmt::format(" [{}]", fmt::join(shapes.front(), ", "));
   if (!dtypes.empty()) text += " " + dtypes.front();
   if (each.state == inspect::EvidenceState::completed) return text;
   return text + (each.state == inspect::EvidenceState::started ? "  started" : "  scheduled");
@@ -68,11 +65,7 @@ CellOutcome run_package_inspector(MagicCall& call, const char* function, Inspect
   std::string arguments = python_options(call.given, options);
   CellSettings settings;
   settings.ranks = all_ranks(call, spec);
-  if (spec) {
-    std::string list;
-    for (const int rank : *settings.ranks) list += (list.empty() ? "" : ", ") + std::to_string(rank);
-    arguments += ", ranks=[" + list + "]";
-  }
+  if (spec) arguments += fmt::format(", ranks=[{}]", fmt::join(settings.ranks->ranks(), ", "));
   std::string code;
   for (const std::string& each : call.given.words()) {
     const std::string object = each == "rng" ? "\"rng\"" : each;
@@ -237,13 +230,12 @@ CellOutcome nan_of_job(MagicCall& call) {
   if ((word == "on") == words.empty())
     throw UsageError(word == "on" ? "%nan on needs what to watch: %nan on model optimizer"
                                   : "%nan " + word + " takes no names");
-  std::string objects;
-  for (const std::string& each : words) objects += (objects.empty() ? "" : ", ") + each;
   CellSettings settings;
   settings.ranks = all_ranks(call, std::nullopt);
-  const CodeResult result = call.session.run_python(
-      fmt::format("__import__('lockstep.prompt._magics', fromlist=['_magics']).nan_{}({})", word, objects), settings,
-      call.line);
+  const CodeResult result =
+      call.session.run_python(fmt::format("__import__('lockstep.prompt._magics', fromlist=['_magics']).nan_{}({})",
+                                          word, fmt::join(words, ", ")),
+                              settings, call.line);
   return {.status = result.status, .findings = {}};
 }
 
