@@ -214,7 +214,7 @@ class Supervisor {
     spares_.clear();  // of the state before
   }
 
-  /// Before a change of the current state, which the copy that practises does not see.
+  /// Is called before a change of the current state, which the copy that practises does not see.
   void stop_practice() { practising_.reset(); }
 
   State& newest() { return candidate_ ? *candidate_ : *current_; }

@@ -9,7 +9,7 @@ import sys
 
 
 def symbols(library, *options):
-    """Of `nm -D`: names without their versions. Weak ones that are undefined may stay so."""
+    """Returns the names of `nm -D`, without their versions. Weak ones that are undefined may stay so."""
     lines = subprocess.run(["nm", "-D", *options, str(library)], check=True, capture_output=True, text=True).stdout
     fields = [line.split() for line in lines.splitlines()]
     return {each[-1].split("@")[0] for each in fields if len(each) > 1 and each[-2] not in ("w", "v")}

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr int kVersion = 1;  // of the form of the files
 
-/// What is written of a tensor: in host memory, without the rest of the storage that it is a view of.
+/// Returns what is written of a tensor: in host memory, without the rest of the storage that it is a view of.
 torch::Tensor without_surroundings(const torch::Tensor& tensor) {
   const torch::Tensor here = tensor.detach().resolve_conj().resolve_neg().cpu();
   return here.storage().nbytes() > here.nbytes() ? here.clone() : here;

@@ -9,8 +9,8 @@
 
 namespace lockstep::protocol {
 
-/// All bytes of a file, one of /proc included. Nothing where it can't be read, which errno explains: EFBIG where it has more
-/// than `most`.
+/// Returns all bytes of a file, one of /proc included; nothing where it can't be read, which errno explains: EFBIG where it
+/// has more than `most`.
 std::optional<std::string> read_file(const std::string& path, size_t most = SIZE_MAX);
 
 /// Returns the first line of a file, without its end; an empty text where it can't be read.
@@ -20,7 +20,7 @@ std::string first_line_of(const std::string& path);
 /// or the new one. Returns 0, or the errno; then the old file stays.
 [[nodiscard]] int replace_file(const std::string& path, std::string_view bytes, mode_t mode);
 
-/// The same for a file of this user only. Throws Error.
+/// Writes such a file for this user only. Throws Error.
 void write_at_once(const std::string& path, const std::string& text);
 
 }  // namespace lockstep::protocol

@@ -7,7 +7,7 @@ namespace {
 
 bool is_character(char32_t code) { return code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF); }
 
-/// As first_character, but zero bytes where `text` does not begin with well-formed UTF-8.
+/// Decodes as first_character does, but returns zero bytes where `text` does not begin with well-formed UTF-8.
 Character decode(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   if (byte(0) < 0x80) return {byte(0), 1};

@@ -41,7 +41,7 @@ def dynamic_metadata(field, settings=None):
 
 
 class Cells:
-    """Of the wheel lockstep-cells (python/compiler), which adds to the files of the wheel lockstep of its version."""
+    """The metadata of the wheel lockstep-cells (python/compiler), which adds to the files of the wheel lockstep."""
 
     def dynamic_metadata(self, field, settings=None):
         return [f"lockstep=={version()}"]

@@ -31,7 +31,7 @@ void show(char* place, const std::string& text) {
   std::memcpy(place, text.data(), text.size());
 }
 
-/// In the copy: makes it the rank or the store of an order, and leader of its group.
+/// Makes the copy, which calls it, the rank or the store of an order, and leader of its group.
 Copy become(protocol::ReceivedOrder received, int channel, char** arguments) {
   const protocol::CopyOrder& order = received.order;
   // The store outlives the shell for a moment, to end what ranks have left behind.

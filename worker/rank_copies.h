@@ -4,7 +4,7 @@
 
 namespace lockstep::worker {
 
-/// What a process is once copy_for_orders() has returned.
+/// Says what a process is once copy_for_orders() has returned.
 enum class Copy { none, rank, store };
 
 /// Starts a copy of this process for each order that comes through the socket of `arguments`, which are those of main():

@@ -12,7 +12,7 @@
 
 namespace lockstep::dist {
 
-/// What one side says of data that goes from a rank to another one of a group.
+/// Describes what one side says of data that goes from a rank to another one of a group.
 struct Transfer {
   /// A message, whose number counts those of its tag, or all; or a part of an all_to_all.
   enum Kind { by_tag, by_order, part };
@@ -29,7 +29,7 @@ struct Transfer {
 
 LOCKSTEP_JSON(Transfer, kind, from, to, tag, number, amount, dtype, entry)
 
-/// Of the newest collectives of one group.
+/// Holds digests of the newest collectives of one group.
 struct CallDigests {
   std::string key;  // the group's name, ranks and generation: only digests of the same key are compared
   std::string group;
@@ -61,7 +61,7 @@ struct DifferingCalls {
 /// that can be compared are alike: of ranks that are more than 64 calls apart only whole blocks are.
 std::vector<DifferingCalls> differing_calls(const std::map<int, std::vector<CallDigests>>& digests);
 
-/// What a rank sends, and what the other one expects in its place.
+/// Names what a rank sends, and what the other one expects in its place.
 struct DifferingTransfer {
   std::string key, group;  // as CallDigests has them
   Transfer sent, expected;

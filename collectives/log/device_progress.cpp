@@ -29,7 +29,7 @@ struct Pending {
   bool reached = false;
 };
 
-/// What a device says of a call.
+/// Holds what a device says of a call.
 struct Answer {
   uint64_t entry = 0;
   bool reached = false;

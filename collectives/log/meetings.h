@@ -27,7 +27,7 @@ class MakesGroup {
 /// Whether this process runs cells again, unconnected.
 bool is_rejoining();
 
-/// While it lives, this process does so. On the run thread.
+/// While it lives, this process does so. It is made on the run thread.
 class Rejoining {
  public:
   Rejoining();

@@ -10,7 +10,7 @@
 
 namespace lockstep::dist {
 
-/// What write_recording has written.
+/// Describes what write_recording has written.
 struct WrittenRecording {
   RankSet ranks;
   uint64_t bytes = 0;

@@ -58,7 +58,7 @@ std::string link_shared(std::string_view object) {
   const std::string input_path = "/proc/self/fd/" + std::to_string(input.get());
   // With "-o -" lld builds the object in memory and writes it to descriptor 1, without a file.
   // One thread: lld's pool would not survive a fork. --eh-frame-hdr: without it every exception is terminate().
-  // As few segments as possible: each one is a mapping, of which a process may have 65,530. No soname: the dynamic
+  // There are as few segments as possible: each one is a mapping, of which a process may have 65,530. No soname: the dynamic
   // loader compares it with the name of each object that it opens later.
   const char* arguments[] = {"ld.lld",
                              "-shared",

@@ -22,7 +22,7 @@ struct ObjectSymbol {
   std::string_view name;
 };
 
-/// What a relocatable object has, by its indices. It refers to the object's bytes.
+/// Holds what a relocatable object has, by its indices. It refers to the object's bytes.
 struct RelocatableObject {
   std::string_view identity;  // e_ident
   std::vector<ObjectSection> sections;

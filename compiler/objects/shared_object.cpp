@@ -449,7 +449,7 @@ void Writer::add_debug_section(ElfFile& file, const Section& section) const {
   file.add(section.name, header, bytes);
 }
 
-/// What debuggers and stack traces need: definitions, local ones first.
+/// Adds what debuggers and stack traces need: definitions, local ones first.
 void Writer::add_symbol_table(ElfFile& file) const {
   std::vector<Elf64_Sym> symbols(1);
   std::string names(1, '\0');

@@ -20,7 +20,7 @@ struct JudgeOptions {
   std::optional<double> rtol = std::nullopt;
   /// Is given what each value should be.
   ReplacementWriter* writer = nullptr;
-  /// Those of the candidate, whose values were replaced once they were recorded. So every difference is reported.
+  /// The run of the candidate whose values were replaced once they were recorded. There every difference is reported.
   const Run* replacements = nullptr;
 };
 

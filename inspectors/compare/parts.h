@@ -29,7 +29,7 @@ struct Reading {
   int64_t blocks = 0;  // of that dimension, of which it has the n-ths
 };
 
-/// What is known of a piece.
+/// Holds what is known of a piece.
 struct PiecePlace {
   const Box& box;
   bool is_placed = false;  // the box is the piece's place in the whole, but for samples

@@ -21,7 +21,7 @@ using nlohmann::json;
 constexpr std::string_view kMagic = "lockstep-compare";
 enum Record : uint32_t { kAbout = 1, kName, kSamples, kPiece, kValues, kNote, kStep, kEnd };
 
-/// Of every record. All numbers are little endian.
+/// Begins every record. All numbers are little endian.
 struct Header {
   uint32_t type = 0;
   uint32_t reserved = 0;

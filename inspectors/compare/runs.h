@@ -37,9 +37,9 @@ struct RankPiece {
 class Pieces {
  public:
   explicit Pieces(const Run& run);
-  /// In the order in which rank 0 has computed them first.
+  /// Returns the keys in the order in which rank 0 has computed the pieces first.
   const std::vector<PieceKey>& order() const { return order_; }
-  /// Empty where the run has none.
+  /// Returns the pieces of a key; none where the run has none.
   const std::vector<RankPiece>& of(const PieceKey& key) const;
   /// Returns the type of the module of this name; empty: none is known.
   const std::string& type_of(const std::string& name) const;
@@ -50,12 +50,12 @@ class Pieces {
   std::vector<PieceKey> order_;
 };
 
-/// How the ranks of a run share the samples of a step.
+/// Describes how the ranks of a run share the samples of a step.
 struct Layout {
   /// Ranks of one group have been given the same samples. In ascending order of their first ranks.
   std::vector<RankSet> groups;
   size_t micro_batches = 1;  // the most of a rank
-  /// By rank and micro-batch; none where the model is given no tensor.
+  /// The samples by rank and micro-batch; none where the model is given no tensor.
   std::map<std::pair<int, uint32_t>, const std::vector<uint64_t>*> batches;
 
   int data_parallel() const { return static_cast<int>(groups.size()); }

@@ -13,7 +13,7 @@ namespace lockstep::inspect::compare {
 /// with are as far from it as from each other.
 constexpr double kClearlyNearer = 0.5;
 
-/// Where samples are in the batch of the reference.
+/// Says where samples are in the batch of the reference.
 using Rows = std::map<std::pair<int, uint32_t>, std::vector<int64_t>>;  // by rank and micro-batch of the candidate
 
 /// Elements in row-major order.

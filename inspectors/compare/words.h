@@ -18,16 +18,16 @@ void add_value(std::vector<std::string>& values, const PieceKey& key, const Rank
 
 /// `unit`: what the tolerance is (Comparison).
 Finding finding_of(const Wrong& wrong, const Cause& cause, const std::string& unit);
-/// Of two pieces in runs of one layout.
+/// Returns the finding of two pieces in runs of one layout.
 Finding finding_of_pair(const PieceKey& key, const Piece& piece, const RankSet& ranks, double error, double tolerance,
                         const std::string& unit);
-/// Of a piece that these ranks have in the reference only.
+/// Returns the finding of a piece that these ranks have in the reference only.
 Finding finding_of_missing(const PieceKey& key, const RankSet& ranks);
-/// Of a parameter without a gradient on these ranks.
+/// Returns the finding of a parameter without a gradient on these ranks.
 Finding finding_of_absent(const PieceKey& key, const RankSet& ranks);
-/// Of a parameter that the model has on these ranks, and no optimizer that makes a step.
+/// Returns the finding of a parameter that the model has on these ranks, and no optimizer that makes a step.
 Finding finding_of_unread(const PieceKey& key, const RankSet& ranks);
-/// Of a parameter that has no gradient in the reference.
+/// Returns the finding of a parameter that has no gradient in the reference.
 Finding finding_of_extra(const PieceKey& key, const RankSet& absent, const std::vector<RankPiece>& pieces);
 
 /// Says that a run with replacements has found nothing, in so many steps.

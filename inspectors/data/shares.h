@@ -11,7 +11,7 @@
 
 namespace lockstep::inspect {
 
-/// What ranks exchange about their shares of the data, besides the indices.
+/// Holds what ranks exchange about their shares of the data, besides the indices.
 struct DataFacts {
   std::optional<int64_t> repeated_epoch;  // the order is proven to be that of this earlier epoch
   bool repeats_last_call = false;  // the order is that of the last call, which may have been for the same epoch

@@ -38,10 +38,10 @@ inline constexpr size_t kLargestErrorSequence = size_t{16} << 20;
 /// Returns the errors in order of time. Throws UnreadableEvidence.
 Evidence read_async_errors(std::string_view text, const std::string& origin, ReadingLimit limit = ReadingLimit());
 
-/// All errors of several sequences, in order of time.
+/// Returns all errors of several sequences, in order of time.
 std::vector<EvidenceError> all_errors(const std::vector<Evidence>& evidence);
 
-/// The cause in a sequence: the first error that is not remote, of a rank and group that have not recovered from it; if
+/// Returns the cause in a sequence: the first error that is not remote, of a rank and group that have not recovered from it; if
 /// all are remote, the first. Null if there is none.
 const EvidenceError* first_cause(const std::vector<EvidenceError>& errors);
 

@@ -49,7 +49,7 @@ struct EvidenceCall {
   std::string backend;  // "nccl"
   std::string
       variant;  // of a collective, what else is alike on all ranks: "root 1", "SUM"; empty if unknown or nothing
-  /// Of what has to be alike on all ranks; 0: unknown, or ranks do not compare their calls.
+  /// A digest of what has to be alike on all ranks; 0: unknown, or ranks do not compare their calls.
   uint64_t signature = 0;
   bool point_to_point = false;
   int peer = -1;  // of a message: rank within the group, -1 if unknown
@@ -62,7 +62,7 @@ struct EvidenceCall {
   std::vector<EvidenceFrame> frames;  // innermost first; empty if the source has none
 };
 
-/// How torch.distributed describes the group of all ranks.
+/// torch.distributed describes the group of all ranks so.
 inline constexpr const char* kDefaultGroup = "default_pg";
 
 /// One rank of a group.
@@ -101,7 +101,7 @@ struct EvidenceError {
   int peer = -1;  // rank of the default group that the error names; -1: none
 };
 
-/// All facts of one dump, answer or sequence.
+/// Holds all facts of one dump, answer or sequence.
 struct Evidence {
   EvidenceSource source{};
   std::string origin;  // "comm_lib_trace_rank_3", "localhost:28028"

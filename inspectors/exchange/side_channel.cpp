@@ -132,7 +132,7 @@ SideChannel::RankGroup& SideChannel::rank_group(const RankSet& ranks) {
 }
 
 namespace {
-/// What a recording has of an exchange.
+/// Returns what a recording has of an exchange.
 std::string recorded_form(const ExchangeResult& result) {
   json all = {{"missing", result.missing.ranks()}, {"early", result.early}, {"values", json::array()}};
   for (const Bytes& value : result.values) all["values"].push_back(json::binary(value));

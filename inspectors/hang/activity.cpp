@@ -70,7 +70,7 @@ constexpr Sign kSigns[] = {
     {FindingKind::child, "wait4"},
     {FindingKind::child, "waitpid"},
     {FindingKind::child, "waitid"},
-    // Of CUDA's runtime and driver, which poll or sleep as they like.
+    // The functions of CUDA's runtime and driver poll or sleep as they like.
     {FindingKind::device, "cudaStreamSynchronize"},
     {FindingKind::device, "cudaDeviceSynchronize"},
     {FindingKind::device, "cudaEventSynchronize"},

@@ -6,7 +6,7 @@
 namespace lockstep::inspect {
 namespace {
 
-/// For each call the calls that it waits for, directly or through others.
+/// Returns for each call the calls that it waits for, directly or through others.
 std::vector<std::vector<bool>> reached_calls(const std::vector<CallWait>& waits) {
   std::map<int, std::vector<size_t>> calls_of;  // rank → the calls in which it waits
   for (size_t i = 0; i < waits.size(); ++i)

@@ -32,7 +32,7 @@ struct StragglerOptions {
 /// A note that names the rank of the first group that has one, or nothing.
 std::optional<Finding> find_straggler(const std::vector<GroupTimes>& groups, const StragglerOptions& options = {});
 
-/// By the logs of a cell's ranks, which have to be on one machine. Groups without the log of a rank are left out.
+/// Returns the times by the logs of a cell's ranks, which have to be on one machine. Groups without the log of a rank are left out.
 std::vector<GroupTimes> times_of(const HangPicture& picture);
 
 }  // namespace lockstep::inspect

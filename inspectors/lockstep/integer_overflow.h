@@ -16,7 +16,7 @@
 
 namespace lockstep::inspect {
 
-/// What one rank knows of a reduction.
+/// Holds what one rank knows of a reduction.
 struct ReductionFacts {
   FindingOp op;
   RankSet group;  // its ranks; empty if the log does not name all of them

@@ -272,8 +272,8 @@ class Collectives {
     return true;
   }
 
-  /// Of a group whose ranks are not known: ranks that have not called it and are in a collective of another group, or
-  /// else all that nothing says have called it.
+  /// Finds the ranks of a group whose ranks are not known that have not called it and are in a collective of another
+  /// group, or else all that nothing says have called it.
   bool find_uncalled(const EvidenceRow& row, const RankSet& waiting, const EvidenceCall& call) {
     RankSet called = job_.ended_after(row.group, row.seq), elsewhere;
     for (const auto& [rank, each] : row.calls) called.insert(rank);

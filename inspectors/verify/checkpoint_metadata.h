@@ -23,7 +23,7 @@ struct CheckpointEntry {
   std::vector<CheckpointChunk> chunks;
 };
 
-/// Where a shard or value is: bytes of a file of the folder.
+/// Says where a shard or value is: bytes of a file of the folder.
 struct CheckpointPart {
   std::string name;
   std::vector<int64_t> offset;  // of the shard; empty for values and for tensors without dimensions

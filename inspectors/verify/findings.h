@@ -12,7 +12,7 @@
 
 namespace lockstep::inspect {
 
-/// What ranks exchange about the compared object, of a fixed size. If it is equal, nothing else is exchanged.
+/// Holds what ranks exchange about the compared object, of a fixed size. If it is equal, nothing else is exchanged.
 struct VerifyFacts {
   Hash structure{};  // names, kinds, dtypes, shapes
   Hash content{};  // of all items, if they are compared by fingerprint

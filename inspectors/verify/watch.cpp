@@ -60,7 +60,7 @@ struct Watch::State : StepObserver {
   VerifyOptions options;
   Clock::time_point begun = Clock::now();
 
-  // How steps are counted.
+  // These count steps.
   std::optional<ddp::DistributedModule> wrapper;
   std::shared_ptr<const void> listener;  // of the wrapper
   bool counted_by_hand = false;  // inspect::step was called, so changes of parameters do not count

@@ -71,7 +71,7 @@ class Meeting : public inspect::Exchange {
   const std::chrono::milliseconds deadline_;
 };
 
-/// Of the ranks that are attached: detach().
+/// Returns the generation of the ranks that are attached; detach() sets it.
 int64_t& generation() {
   static int64_t number = 0;
   return number;

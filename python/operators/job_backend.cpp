@@ -251,7 +251,7 @@ void remember(const Description& mine, const Store& store, bool loopback,
 }
 
 /// Returns what this rank wishes for CPU tensors: shared memory, or what LOCKSTEP_BACKEND says, which may be unknown.
-/// Where there are tensors of devices, Gloo has to take all.
+/// Where there are tensors of devices, Gloo has to take all of them.
 std::string wish_for_cpu() {
   const char* const text = std::getenv("LOCKSTEP_BACKEND");
   std::string wish = text && *text ? text : "auto";
@@ -331,7 +331,7 @@ c10::intrusive_ptr<JobBackend> connect(const Description& mine, const Store& sto
   return backend;
 }
 
-/// For a process that replaces a lost rank: the others have made the group, and it is connected to them in their next
+/// Makes the group of a process that replaces a lost rank: the others have it, and are connected to it in their next
 /// reconnect_job_backend().
 c10::intrusive_ptr<JobBackend> make_unconnected(const Description& mine, const Store& store, bool has_cuda, bool check,
                                                 bool loopback) {
@@ -346,7 +346,7 @@ c10::intrusive_ptr<JobBackend> make_unconnected(const Description& mine, const S
   return backend;
 }
 
-/// For a process that replays a rank: the other ranks are not there, and the group gets what the rank has received.
+/// Makes the group of a process that replays a rank: the others are not there, and it gets what the rank has received.
 c10::intrusive_ptr<JobBackend> make_played(const Description& mine) {
   const JobLog shared = use_job_log(mine.global_rank, mine.world_size);
   auto backend = make_backend(mine, shared, dist::BackendConfig(player()->backend_of(mine.label)), /*check=*/false,

@@ -31,8 +31,8 @@ nlohmann::json compare_job_groups(const Call& call);
 /// that no earlier call had, "timeout" (seconds).
 nlohmann::json reconnect_job_backend(const Call& call);
 
-/// For a rank of a session. Frees the rank from the collectives of all its groups, for the "reason"; they need new
-/// connections then, and end_job_abort after these. On any thread.
+/// Frees a rank of a session from the collectives of all its groups, for the "reason"; they need new connections then,
+/// and end_job_abort after these. Any thread may call it.
 nlohmann::json abort_job_groups(const Call& call);
 nlohmann::json end_job_abort(const Call& call);
 

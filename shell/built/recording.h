@@ -21,7 +21,7 @@ class TakeRecorder {
   BuiltFile& file() { return *file_; }
   std::shared_ptr<const BuiltFile> shared() const { return file_; }
   size_t blob(const std::string& bytes);
-  /// Of the first compiler that is ready: its versions and its prelude. Throws StartError.
+  /// Notes the versions and the prelude of the first compiler that is ready. Throws StartError.
   void note_ready(const protocol::CompilerReady& ready);
 
  private:

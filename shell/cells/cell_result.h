@@ -30,7 +30,7 @@ struct BeforeInterrupt {
   RankSet live;  // ranks
 };
 
-/// How a cell ended, for exit codes and for `run` to decide whether to go on.
+/// Says how a cell ended, for exit codes and for `run` to decide whether to go on.
 struct CellOutcome {
   int64_t cell = 0;  // 0 for a cell of magics alone, and for markdown
   CellStatus status = CellStatus::ok;

@@ -97,7 +97,7 @@ class CellRunner {
   /// Lets cells run again after leave(): the program has something to do before it ends.
   void stay() { stopper_.stay(); }
 
-  /// From the rank group.
+  /// The rank group calls these.
   void message(FromWorker& from);
   void last_output(int rank, Stream stream, std::string bytes);
   void died(int rank, const protocol::CellError& error);

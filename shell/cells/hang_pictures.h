@@ -19,9 +19,9 @@ class HangPictures {
  public:
   HangPictures(const CellServices& services, OpenCells& cells) : services_(services), cells_(cells) {}
 
-  /// A question to all live ranks, for picture().
+  /// Returns the question to all live ranks whose answers picture() takes.
   protocol::question::Hang question() const;
-  /// All ranks at this moment, seen from a cell (null: no cell is open), with the answers to question() by rank.
+  /// Returns all ranks at this moment, seen from a cell (null: no cell is open), with the answers to question() by rank.
   /// `recent`: how many of the newest records of each log are read.
   inspect::HangPicture picture(const CellRun* run, const std::map<int, nlohmann::json>& answers,
                                size_t recent = inspect::kRecentRecords) const;

@@ -7,7 +7,7 @@
 // asked for native stacks and lines of code (an inquiry), and inspectors/hang/analysis.h judges. While logs allow
 // a hang that the stacks do not show yet, the look is repeated, less and less often.
 //
-// On the session's thread. Nothing here waits: answers come back through reply().
+// It lives on the session's thread. Nothing here waits: answers come back through reply().
 #pragma once
 #include <functional>
 #include <map>

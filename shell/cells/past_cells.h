@@ -30,7 +30,7 @@ struct PastObject {
   std::shared_ptr<const std::string> bytes, text;  // of the object, of its cell
 };
 
-/// What a process does to become the rank that it replaces.
+/// Lists what a process does to become the rank that it replaces.
 struct Replay {
   struct Cell {
     size_t run = 0;  // for PastCells::ran_again()
@@ -55,11 +55,11 @@ class PastCells {
   void dropped(int64_t cell);
   /// Notes that the ranks begin to run it.
   void begins(const RankSet& ranks, const protocol::Run& run);
-  /// The same for a cell in Python.
+  /// Notes the same of a cell in Python.
   void begins(const RankSet& ranks, const protocol::Builtin& python);
   void done(int rank, const protocol::Done& message);
   /// Notes that the process of `rank` has ended. `cell` and `step` are where its log says it was; cell 0: between cells.
-  /// That of a process which has not come back() is nothing new.
+  /// The end of a process which has not come back() is nothing new.
   void died(int rank, int64_t cell, int64_t step);
   /// Notes that a process has taken the place of the one that died.
   void came_back(int rank) { died_after_.erase(rank); }

@@ -11,7 +11,7 @@
 
 namespace lockstep::shell {
 
-/// What there is to run for a text.
+/// Holds what there is to run for a text.
 struct CellObject {
   int64_t id = 0;  // of the cell that it was compiled for
   int64_t number = 0;  // and what people call that one

@@ -1,6 +1,6 @@
 // Finds out where ranks are that an interrupt has not brought back: their I/O threads are asked for stacks.
 //
-// On the session's thread. Nothing here waits: answers come back through reply().
+// It lives on the session's thread. Nothing here waits: answers come back through reply().
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -50,7 +50,7 @@ int run_recorded(const std::string& what, const std::string& command, const comp
   const Descriptor output(::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   const Descriptor input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!output || !input) throw UsageError(log + " can't be written: " + std::strerror(errno));
-  // In the foreground, as the shell would start it: Ctrl-C ends it, too, and it ends its ranks.
+  // It runs in the foreground, as the shell would start it: Ctrl-C ends it, too, and it ends its ranks.
   Launch launch{.program = "/bin/sh",
                 .arguments = {"-c", command},
                 .input = input.get(),

@@ -52,7 +52,7 @@ void check_until(const ReplayCommand& command, const std::vector<dist::Record>& 
                                command.pdb ? "--pdb" : "-i", command.rank, steps.str()));
 }
 
-/// What a recording says of a rank, and of the session that it was in; null: of a job.
+/// Holds what a recording says of a rank, and of the session that it was in; null: of a job.
 struct Recorded {
   json about, session;
   std::set<int64_t> idle_cells;  // of the session, in which the rank has made no call

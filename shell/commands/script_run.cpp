@@ -198,7 +198,7 @@ void ScriptRun::show_cell(const ScriptCell& cell, bool counts) {
   renderer_->show(text);
 }
 
-/// After a cell whose errors and findings are what its tags say, so that nobody takes them for failures.
+/// Shows after a cell that its errors and findings are what its tags say, so that nobody takes them for failures.
 void ScriptRun::show_expected(const ScriptCell& cell, const CellJudgement& judgement) {
   if (judgement.failed || judgement.faults > 0) return;
   std::vector<std::string> words;
@@ -212,7 +212,7 @@ void ScriptRun::show_expected(const ScriptCell& cell, const CellJudgement& judge
                   "\n");
 }
 
-/// After a cell that has failed when it ran before.
+/// Shows after a cell that it had failed when it ran before.
 void ScriptRun::show_before(const ScriptCell& cell, CellStatus status) {
   const auto tag = std::ranges::find(cell.tags, kFailedBefore, &Tag::name);
   if (tag == cell.tags.end()) return;

@@ -54,10 +54,10 @@ class ScriptRun : private EventSink {
   void show_markdown(const ScriptCell& cell);
   /// Shows the first line of a cell, and its code.
   void show_cell(const ScriptCell& cell, bool counts);
-  // For people alone: these are no events of the session.
+  // These write for people alone: they are no events of the session.
   void show_before(const ScriptCell& cell, CellStatus status);
   void show_expected(const ScriptCell& cell, const CellJudgement& judgement);
-  /// Every event of the session.
+  /// Takes every event of the session.
   void take(const Event& event) override;
   void on_signal(int signal) noexcept;
   void check(const TextOutput& output);

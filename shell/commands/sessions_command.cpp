@@ -46,7 +46,7 @@ Keepers ask_keepers() {
   return keepers;
 }
 
-/// How the session and its terminals stand, for people.
+/// Returns how the session and its terminals stand, for people.
 std::string state_of(const SessionRecord& record, const Keepers& keepers) {
   const auto keeper = keepers.find(record.id);
   return keeper == keepers.end() || !record.is_alive ? state_of(record) : words_of(keeper->second);

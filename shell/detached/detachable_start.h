@@ -7,7 +7,7 @@
 
 namespace lockstep::shell {
 
-/// Which of three processes this is.
+/// Says which of three processes this is.
 struct DetachableStart {
   Descriptor keeper;  // in the session: to its keeper. Descriptors 0 to 2 are its terminal
   Descriptor terminal;  // in the process that was started: to the keeper, for run_attached()

@@ -327,7 +327,7 @@ class Keeper {
     deadline_ = Clock::now() + kEndLimit;
   }
 
-  /// As the kernel does where a terminal is lost: an editor or a pager that has the terminal ends, too.
+  /// Hangs up as the kernel does where a terminal is lost: an editor or a pager that has the terminal ends, too.
   void hang_up() const {
     const pid_t group = ::tcgetpgrp(master_.get());
     if (group > 0) ::kill(-group, SIGHUP);

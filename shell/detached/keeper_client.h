@@ -15,7 +15,7 @@ class KeeperClient {
  public:
   using Clock = std::chrono::steady_clock;
   enum class Part { stranger, types, watches, leaves };
-  /// What has become of one that takes nothing: it gets none until it takes something again.
+  /// Says what has become of one that takes nothing: it gets none until it takes something again.
   enum class Change { none, falls_behind, takes_again };
 
   explicit KeeperClient(Descriptor socket);
@@ -42,7 +42,7 @@ class KeeperClient {
   /// The session's output waits for it.
   bool holds_up() const { return types() && !unsent_.empty(); }
   bool waits_for_room() const { return !unsent_.empty() || is_behind_ || !last_words_.empty(); }
-  /// When to call flush(), although it has no room.
+  /// Returns when to call flush(), although it has no room.
   std::optional<Clock::time_point> limit() const;
 
  private:

@@ -27,7 +27,7 @@ class MarkFilter {
   }
   /// Leaves out the mark alone: there may be nobody who writes it.
   void give_up() { give_up_.reset(); }
-  /// When to do that; nothing where it is done, or nothing is left out.
+  /// Returns when to do that; nothing where it is done, or nothing is left out.
   std::optional<Clock::time_point> when_to_give_up() const { return give_up_; }
 
   /// Returns what is left of the next bytes.

@@ -43,7 +43,7 @@ struct TerminalSize {
 };
 LOCKSTEP_JSON(TerminalSize, columns, rows)
 
-/// What somebody who connects to a keeper wants: to type, to look on, or to hear how the session stands, and that is all.
+/// Says what somebody who connects to a keeper wants: to type, to look on, or to hear how the session stands, and that is all.
 enum class Asks { nothing, type, watch, state };
 NLOHMANN_JSON_SERIALIZE_ENUM(  // `nothing` is also what no keeper knows
     Asks, {{Asks::nothing, ""}, {Asks::type, "type"}, {Asks::watch, "watch"}, {Asks::state, "state"}})
@@ -58,7 +58,7 @@ struct TerminalHello {
 };
 LOCKSTEP_JSON(TerminalHello, protocol, asks, takes_over, name, type, size)
 
-/// How a session and its terminals stand.
+/// Describes how a session and its terminals stand.
 struct KeeperAnswer {
   int protocol = 0;  // kProtocolVersion
   bool is_accepted = false;

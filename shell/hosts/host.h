@@ -35,7 +35,7 @@ std::vector<Host> mpi_hosts(const std::vector<std::string>& launcher);
 /// Returns the machines of "node1,node2" (ssh), "slurm:JOB" or "kubectl:POD,POD"; none of an empty text.
 std::vector<Host> hosts_of(const std::string& text);
 
-/// Where this process is in a job of Slurm.
+/// Says where this process is in a job of Slurm.
 struct SlurmPlace {
   std::string job;
   bool is_task = false;  // of a step: srun has started this process
@@ -45,14 +45,14 @@ struct SlurmPlace {
 /// Returns nothing outside of Slurm, and in a job of one machine.
 std::optional<SlurmPlace> slurm_place();
 
-/// What Slurm says of the end of the job in which this process runs.
+/// Holds what Slurm says of the end of the job in which this process runs.
 struct SlurmEnd {
   std::string job;  // its number; empty: there is none, or Slurm does not answer
   std::string words;  // "Slurm preempts job 17"; empty: Slurm does not end it now
   std::optional<std::chrono::seconds> left;  // until it has to be over, where Slurm does not end it now
 };
 SlurmEnd slurm_end();
-/// How long processes have from SIGTERM to SIGKILL, where Slurm ends a job. Nothing: Slurm does not say.
+/// Returns how long processes have from SIGTERM to SIGKILL, where Slurm ends a job. Nothing: Slurm does not say.
 std::optional<std::chrono::seconds> slurm_kill_wait();
 
 /// The name of this machine; empty where it has none.

@@ -44,7 +44,7 @@ bool is_momentary(const Event& event) {
   return std::ranges::any_of(progress->done, [](const auto& each) { return each.second > 0; });
 }
 
-/// What Event has beyond its JSON: what front ends that draw a journal need.
+/// Adds what Event has beyond its JSON: what front ends that draw a journal need.
 void add_more(const Event& event, nlohmann::json& record) {
   if (const auto* session = std::get_if<SessionEvent>(&event))
     record["asked"] = session->is_asked, record["job"] = session->is_job;

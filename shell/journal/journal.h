@@ -5,7 +5,7 @@
 // Nothing is written before the first cell: a session without one leaves no journal. A disk that is full, or a home that
 // can't be written, costs records and never the session.
 //
-// On the session's thread.
+// It lives on the session's thread.
 #pragma once
 #include <chrono>
 #include <cstdint>

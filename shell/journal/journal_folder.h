@@ -14,7 +14,7 @@
 
 namespace lockstep::shell {
 
-/// How much is kept. LOCKSTEP_JOURNAL may say otherwise.
+/// Says how much is kept. LOCKSTEP_JOURNAL may say otherwise.
 struct JournalLimits {
   bool is_off = false;
   int64_t output_mb = 64;  // of a session
@@ -25,7 +25,7 @@ struct JournalLimits {
 
 /// Reads "off", or "size=MB,sessions=N,days=N,all=MB". Throws UsageError.
 JournalLimits parse_journal_limits(std::string_view text);
-/// Those of LOCKSTEP_JOURNAL, or the defaults. Throws UsageError.
+/// Returns the limits of LOCKSTEP_JOURNAL, or the defaults. Throws UsageError.
 JournalLimits journal_limits();
 
 /// Returns the folder of all journals; empty where the user has no home.

@@ -6,7 +6,7 @@
 // Messages are sent at most every kPeriod; the first is sent at once. A cell that writes more than kMostBytes or
 // kMostLines shows the rest in a file only.
 //
-// On the session's thread.
+// It lives on the session's thread.
 #pragma once
 #include <cstdint>
 #include <deque>

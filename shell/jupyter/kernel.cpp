@@ -229,7 +229,7 @@ class Kernel {
     if (!answering_) interrupt_busy_ = true;
   }
 
-  /// From a signal handler, too. An interrupt of what waits for a line is none of what runs next.
+  /// A signal handler calls it, too. An interrupt of what waits for a line is none of what runs next.
   void interrupt_session() noexcept {
     if (!reading_) return session_.interrupt();
     input_is_over_ = true;

@@ -34,7 +34,7 @@ int in_ms(std::chrono::milliseconds time) { return static_cast<int>(time.count()
 
 }  // namespace
 
-/// What runs on the thread.
+/// Runs on the thread.
 ///
 ///   trying ─(welcome)→ connected ─(the connection ends, or is silent)→ trying
 ///
@@ -45,7 +45,7 @@ class LinkClient::Caller {
          Descriptor local);
   ~Caller();
   void run();
-  /// From another thread.
+  /// Another thread calls it.
   void leave();
 
  private:

@@ -62,7 +62,7 @@ LOCKSTEP_JSON(LinkRefusal, why)
 
 zmq::message_t json_body(const nlohmann::json& json);
 
-/// What its body says; nothing where that is not JSON of such a struct.
+/// Returns what its body says; nothing where that is not JSON of such a struct.
 template <typename Struct>
 std::optional<Struct> body_of(const LinkMessage& message) {
   return protocol::read_struct<Struct>(message.body.to_string_view());
@@ -71,7 +71,7 @@ std::optional<Struct> body_of(const LinkMessage& message) {
 /// Sends it, to `route` where the socket is a ROUTER. False where that connection has ended.
 bool send_link_message(zmq::socket_ref socket, LinkMessage message, const std::string& route = "");
 
-/// All frames of the next message; none where none is waiting.
+/// Returns all frames of the next message; none where none is waiting.
 std::vector<zmq::message_t> receive_frames(zmq::socket_ref socket);
 
 /// Takes the message from the last two of `frames`, which are as many as `count`; nothing where they are no message.

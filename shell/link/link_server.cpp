@@ -51,7 +51,7 @@ std::string whole_seconds(std::chrono::milliseconds time) {
 
 }  // namespace
 
-/// What runs on the thread.
+/// Runs on the thread.
 class LinkServer::Router {
  public:
   Router(const std::string& address, int port, Listener listener, LinkLimits limits);
@@ -63,7 +63,7 @@ class LinkServer::Router {
   const std::string& server_key() const { return keys_.open; }
   void admit(const std::string& key, const std::string& name);
   void run();
-  /// From another thread.
+  /// Another thread calls it.
   void stop();
 
  private:

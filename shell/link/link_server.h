@@ -36,7 +36,7 @@ class LinkServer {
     std::function<void(const LinkPeer&, std::chrono::milliseconds silence)> silent;
     /// Its stream has ended without its doing, and why.
     std::function<void(const LinkPeer&, const std::string& why)> lost;
-    /// What was kept out, as a sentence; once for each address.
+    /// Is called with what was kept out, as a sentence; once for each address.
     std::function<void(const std::string&)> refused;
   };
 

@@ -29,7 +29,7 @@ class LinkStream {
   void connect(uint64_t received);
   void disconnect() { is_connected_ = false; }
   bool is_connected() const { return is_connected_; }
-  /// How many bytes have been written to the descriptor.
+  /// Returns how many bytes have been written to the descriptor.
   uint64_t received() const { return delivered_; }
 
   /// Takes what the other end has sent on the connection. What it has sent before is left out. Throws ChannelError for

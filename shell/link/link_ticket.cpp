@@ -36,7 +36,7 @@ std::string ticket_problem(const LinkTicket& ticket) {
   return "";
 }
 
-/// What is wrong with the open file, by its owner and mode; empty: nothing.
+/// Returns what is wrong with the open file, by its owner and mode; empty: nothing.
 std::string file_problem(const Descriptor& file) {
   struct stat status = {};
   if (::fstat(file.get(), &status) != 0) return std::strerror(errno);

@@ -27,7 +27,7 @@ namespace {
 using nlohmann::json;
 using std::chrono::milliseconds;
 
-/// What a copy of this process says of a rank.
+/// Holds what a copy of this process says of a rank.
 struct Answer {
   bool exists = false, refused = false;
   std::vector<std::string> problems;
@@ -116,7 +116,7 @@ std::map<int64_t, Answer> look_at_processes(const std::vector<int64_t>& pids, co
 }
 
 std::vector<std::string> python_folders(const RunningJob& job) {
-  // Of processes of this user alone: another one's folder may have a program that is no py-spy.
+  // Only processes of this user count: another one's folder may have a program that is no py-spy.
   std::vector<std::string> folders;
   for (const RunningRank& each : job.ranks)
     if (!each.python_folder.empty() && is_own_process(each.pid) &&

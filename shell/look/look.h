@@ -22,7 +22,7 @@ struct LookOptions {
   std::chrono::milliseconds apart{500};  // between the two looks at a rank
 };
 
-/// What was seen of a rank.
+/// Holds what was seen of a rank.
 struct LookedRank {
   int rank = 0;
   int64_t pid = 0;

@@ -65,7 +65,7 @@ struct Process {
   std::string name;  // the kernel's: "python", "pt_main_thread"
 };
 
-/// What a process says of itself.
+/// Holds what a process says of itself.
 struct Candidate {
   Process process;
   RunningRank rank;

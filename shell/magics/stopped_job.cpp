@@ -18,7 +18,7 @@ void check_job(const MagicCall& call, const char* name) {
   call.session.start();
 }
 
-/// Where the ranks are, a line for each place.
+/// Returns where the ranks are, a line for each place.
 std::string places_of_job(const MagicCall& call) {
   return call.session.job()->places(RankSet::all(call.session.world_size()));
 }

@@ -17,7 +17,7 @@ class CallQueue {
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
-  /// From any thread. A call that has not been made when the queue is destroyed is never made.
+  /// Any thread may call it. A call that has not been made when the queue is destroyed is never made.
   void post(std::function<void()> call);
 
  private:

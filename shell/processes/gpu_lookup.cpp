@@ -7,7 +7,7 @@
 namespace lockstep::shell {
 namespace {
 
-// Until a process that was killed is gone, if the driver lets it go.
+// A process that was killed is gone by then, if the driver lets it go.
 constexpr std::chrono::milliseconds kEndsWithin{200};
 
 /// Returns the process that is stuck in the driver; null while none is. It stays when its owner is gone.

@@ -68,7 +68,7 @@ class Hub {
   /// credit.
   size_t arrived();
 
-  /// As those of RankSockets, for ranks of all hosts.
+  /// These do what RankSockets' do, for ranks of all hosts.
   void take_connection_events() { sockets_.take_connection_events(); }
   RankSet ended() const { return sockets_.ended() | remote_ended_; }
   bool connection_ended(int rank) const { return sockets_.ended().contains(rank) || remote_ended_.contains(rank); }

@@ -11,7 +11,7 @@
 
 namespace lockstep::shell {
 
-/// What a rank has left of a stream.
+/// Holds what a rank has left of a stream.
 struct LeftOutput {
   int64_t end = 0;  // so many bytes have gone through the log
   std::string log;  // the last of them

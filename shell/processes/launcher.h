@@ -43,7 +43,7 @@ struct ProcessEnd {
   int code = 0;
   bool core = false;
   std::string str() const;
-  /// As a shell gives it in $?.
+  /// Returns the code that a shell gives in $?.
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
 };
 
@@ -65,13 +65,13 @@ class Child {
   uint64_t start_time() const { return start_time_; }  // of /proc/PID/stat: with the pid it names the process for ever
   int pidfd() const { return pidfd_.get(); }  // readable once the process has ended
 
-  /// Nothing while it runs. When it has ended: kills what is left of its own group, then reaps it.
+  /// Returns nothing while it runs. Once it has ended, kills what is left of its own group, and reaps it.
   std::optional<ProcessEnd> ended();
-  /// The same after it has ended or `limit` has passed.
+  /// Does the same, and waits until it has ended or `limit` has passed.
   std::optional<ProcessEnd> ended_within(std::chrono::milliseconds limit);
-  /// The same after it has ended.
+  /// Does the same, and waits until it has ended.
   ProcessEnd wait();
-  /// To the process alone; does nothing once it has ended.
+  /// Sends the signal to the process alone; does nothing once it has ended.
   void signal(int number) const;
   /// Kills the process and its own group.
   void kill();

@@ -51,7 +51,7 @@ class LocalRanks : public LocalPlace {
   void read_log(inspect::RankPicture& rank, const inspect::LogPart& part) override;
   Launch launch() const;
   bool can_be_copies() const;
-  /// What the rank's process finds in its environment, besides its descriptors.
+  /// Returns what the rank's process finds in its environment, besides its descriptors.
   std::map<std::string, std::string> environment(int rank, int64_t generation) const;
   /// Makes what the process of a rank writes to.
   void add_process(int rank);

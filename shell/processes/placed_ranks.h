@@ -53,7 +53,7 @@ class PlacedRanks {
   void read_logs(const std::vector<inspect::RankPicture*>& ranks, const inspect::LogPart& part) const;
   /// Sends the path of the prelude to `ranks`, and the file to hosts that do not have it.
   void send_prelude(const RankSet& ranks, const std::string& path);
-  /// As RankGroup::send_object().
+  /// Does what RankGroup::send_object() does.
   void send_object(const RankSet& ranks, protocol::Load load, std::string object);
   /// Describes which ranks are on which host, and by which network they reach one another; empty where all are here.
   std::string places_text() const;

@@ -70,7 +70,7 @@ class RankGroup {
   /// Has all load the prelude, with which C++ cells can run; compares versions with the compiler's (rule 12). Throws
   /// StartError.
   virtual void make_ready(const std::string& prelude, const Versions& compiler) = 0;
-  /// From a callback: ends the start that is being waited for, with this message.
+  /// Ends the start that is being waited for, with this message; callbacks call it.
   void cancel_start(const std::string& why) { start_error_ = why; }
   /// Asks all to leave, and waits 2 s at most.
   void shutdown();
@@ -100,13 +100,13 @@ class RankGroup {
   virtual bool owns_processes() const = 0;
   /// The processes that the session owns, for session.json.
   virtual nlohmann::json describe() const { return nlohmann::json::array(); }
-  /// Where the ranks are, in words, if not all on this machine.
+  /// Returns where the ranks are, in words, if not all on this machine.
   virtual std::string places_text() const { return ""; }
   /// Whether all ranks run on one machine.
   bool share_machine() const;
   /// Fills in this part of the collective logs of these ranks.
   virtual void read_logs(const std::vector<inspect::RankPicture*>& ranks, const inspect::LogPart& part) const = 0;
-  /// How far CLOCK_MONOTONIC of the rank's machine is ahead of the one here.
+  /// Returns how far CLOCK_MONOTONIC of the rank's machine is ahead of the one here.
   virtual int64_t clock_ahead_ns(int) const { return 0; }
   /// Sends an object of a cell, whose bytes are `bytes`, to ranks that are to load it.
   virtual void send_object(const RankSet& ranks, protocol::Load load, std::string bytes);
@@ -156,9 +156,9 @@ class RankGroup {
   bool ending_ = false;
 
  private:
-  /// How the process of a rank has ended; nothing where it runs. Asked once it may have.
+  /// Returns how the process of a rank has ended; nothing where it runs. It is called once the process may have ended.
   virtual std::optional<RankExit> take_end(int rank) = 0;
-  /// What a rank wrote to stdout and stderr before its end, and had not sent when `received` bytes of each had arrived.
+  /// Returns what a rank wrote to stdout and stderr before its end, and had not sent when `received` bytes of each had arrived.
   virtual std::array<std::string, 2> take_last_output(int, const std::array<int64_t, 2>&) { return {}; }
   /// A rank was in the state `before`, and its connection or its process has ended.
   virtual void buried(int rank, State before) = 0;

@@ -20,7 +20,7 @@
 
 namespace lockstep::shell {
 
-/// What a place is asked to start.
+/// Describes what a place is asked to start.
 struct StartRanks {
   int first = 0, count = 0, world_size = 0;  // ranks first … first + count - 1
   int local_first = 0, local_size = 0;  // numbers of the ranks among those of their machine: local_first, …
@@ -37,7 +37,7 @@ struct StartRanks {
   std::optional<std::string> python;  // SessionOptions::python
 };
 
-/// What a place has started.
+/// Describes what a place has started.
 struct RanksStarted {
   std::string store = {};  // "10.0.0.1:1234"
   std::string backend = {};  // as SessionPlan has it
@@ -54,7 +54,7 @@ struct RankProcess {
   uint64_t start_time = 0;  // of /proc/PID/stat
 };
 
-/// How the process of a rank has ended.
+/// Describes how the process of a rank has ended.
 struct RankExit {
   std::string words;  // "was killed by SIGKILL"
   int signal = 0;  // 0: it exited
@@ -81,7 +81,7 @@ class RankPlace {
 
   /// The name of the machine; empty: this one.
   virtual std::string host() const { return ""; }
-  /// How many of the session's ranks it takes.
+  /// Returns how many of the session's ranks it takes.
   virtual int count() const = 0;
   /// Several places may be on one machine: the number of the first rank of this one among all ranks of the machine, and
   /// how many ranks the machine has.
@@ -103,7 +103,7 @@ class RankPlace {
 
   /// The last lines of what the process of a rank wrote besides what its cells print; empty where there are none.
   virtual std::string last_lines(int rank) = 0;
-  /// What a rank that has ended wrote to stdout and stderr and had not sent: `received` bytes of each had arrived.
+  /// Returns what a rank that has ended wrote to stdout and stderr and had not sent: `received` bytes of each had arrived.
   virtual std::array<std::string, 2> take_output(int rank, const std::array<int64_t, 2>& received) = 0;
   /// Fills in the logs of these ranks (inspect::read_log()), with times of CLOCK_MONOTONIC here.
   void read_logs(const std::vector<inspect::RankPicture*>& ranks, const inspect::LogPart& part) {
@@ -112,7 +112,7 @@ class RankPlace {
   /// Asks for them. The result waits for the answer and fills them in: several places can be asked before it is called.
   virtual std::function<void()> begin_read_logs(const std::vector<inspect::RankPicture*>& ranks,
                                                 const inspect::LogPart& part) = 0;
-  /// How far CLOCK_MONOTONIC there is ahead of the one here.
+  /// Returns how far CLOCK_MONOTONIC there is ahead of the one here.
   virtual int64_t clock_ahead_ns() const { return 0; }
   /// Writes bytes to a file there, unless it is there already, and returns its path. `name` stands for the bytes: other
   /// bytes have another one. Returns nothing for this machine, whose ranks get the bytes in a message.

@@ -38,7 +38,7 @@ class SessionDirectory {
   /// Gives rank-R another name, rank-R.1, and takes the log out of it: a core file of the process that had it needs the
   /// objects of the cells there, and another process takes the place of the rank.
   void set_rank_aside(int rank);
-  /// Where a rank has its collective log.
+  /// Returns where a rank has its collective log.
   std::string rank_log(int rank) const { return path_ + "/rank-" + std::to_string(rank) + "/log"; }
   /// Writes session.json, the whole of it at once.
   void describe(nlohmann::json description);

@@ -19,7 +19,7 @@ inline constexpr const char* kRay = "ray";
 /// The backend of ranks on the CPU of one machine (collectives/transport/shared_memory).
 inline constexpr const char* kSharedMemory = "shared_memory";
 
-/// What is recorded of ranks, so that one of them can run again, alone (docs/replay.md).
+/// Says what is recorded of ranks, so that one of them can run again, alone (docs/replay.md).
 struct RecordOptions {
   int64_t steps = 0;  // that each rank keeps; 0: nothing is recorded
   std::string path;  // the file; empty: one is made after a failure only, in the current folder

@@ -16,7 +16,7 @@ inline void handle_signal(int signal, void (*handler)(int)) {
 /// The signals that ask a program to end, besides SIGINT.
 inline constexpr int kEndingSignals[] = {SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
-/// While it lives, `handler` gets SIGINT and kEndingSignals. One at a time.
+/// While it lives, `handler` gets SIGINT and kEndingSignals. There is one at a time.
 class SignalScope {
  public:
   explicit SignalScope(void (*handler)(int signal)) {

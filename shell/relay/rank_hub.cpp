@@ -19,7 +19,7 @@ constexpr milliseconds kGather{10};
 constexpr size_t kMostBytes = 256 << 10;  // that wait
 constexpr size_t kMostFrames = 1000;  // protocol/pipe_channel.cpp takes 4096
 
-/// What the hub looks at in a message. What is no message goes on as it is: the session judges it.
+/// Holds what the hub looks at in a message. What is no message goes on as it is: the session judges it.
 struct Seen {
   bool is_answer = false;
   std::optional<double> run_ms;  // of a Done, which is alike on all ranks without it: it is taken out of the header

@@ -47,7 +47,7 @@ class RankHub {
   RankSet known_, ended_;  // ranks that were expected; those of them whose connections have ended
   RankSet asked_;  // by the last message to them, and have not answered since
 
-  // What waits to be sent on.
+  // These messages wait to be sent on.
   FromRanks waiting_;
   std::vector<std::string> frames_;
   size_t bytes_ = 0;

@@ -320,7 +320,7 @@ class Relay {
     listener_.reset();
   }
 
-  /// On a thread of its own: a rank may take as long as the limit, and others are asked meanwhile.
+  /// Asks on a thread of its own: a rank may take as long as the limit, and others are asked meanwhile.
   void take(Ask&& ask) {
     std::vector<JobMember> asked;
     for (const int64_t pid : ask.pids)

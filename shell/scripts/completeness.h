@@ -17,7 +17,7 @@ struct Completeness {
   int indent = 0;  // open brackets at the end, for the continuation prompt
 };
 
-/// Of a cell in C++: "incomplete" while something is open, "invalid" when a bracket closes what is not open. A complete
+/// Judges a cell in C++: "incomplete" while something is open, "invalid" when a bracket closes what is not open. A complete
 /// text may have other errors, which compiling it reports. Lines of magics are complete.
 Completeness completeness(std::string_view text);
 

@@ -36,7 +36,7 @@ class CppItems {
  private:
   std::string_view text(size_t i) const { return i < last_ ? tokens_[i].text : std::string_view(); }
   bool is_word(size_t i) const { return i < last_ && tokens_[i].is_word(); }
-  /// After the bracket that closes the one at `i`.
+  /// Returns the index behind the bracket that closes the one at `i`.
   size_t after_bracket(size_t i) const;
   /// Skips `<...>` at `i`; returns `i` if these are no template arguments.
   size_t after_angle(size_t i) const;

@@ -37,7 +37,7 @@ class CppLexer {
  public:
   explicit CppLexer(std::string_view text, size_t begin = 0) : text_(text), at_(begin) {}
 
-  /// The next token; nothing where none begins before `limit`.
+  /// Returns the next token; nothing where none begins before `limit`.
   std::optional<CppToken> next(size_t limit = std::string_view::npos);
   /// Goes on at `offset`.
   void seek(size_t offset) { at_ = offset; }

@@ -7,7 +7,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// From `<TAG` to its `>`; nothing (npos) where it is not in the text. `<details open>` is one, `<detailsx>` is none.
+/// Reaches from `<TAG` to its `>`; nothing (npos) where it is not in the text. `<details open>` is one, `<detailsx>` is none.
 struct HtmlTag {
   size_t begin = std::string_view::npos, end = std::string_view::npos;
 };

@@ -11,7 +11,7 @@ struct Literal {
   bool is_closed = false;
 };
 
-/// The literal whose opening quote is at `i`; nothing where none begins there: 1'000 has a separator, and don't an
+/// Returns the literal whose opening quote is at `i`; nothing where none begins there: 1'000 has a separator, and don't an
 /// apostrophe.
 std::optional<Literal> literal_at(std::string_view text, size_t i);
 

@@ -33,7 +33,7 @@ struct CellEnd {
   RankSet completed;  // ranks that ran all of it
 };
 
-/// How often %timeit runs its code; 0: as often as it takes.
+/// Says how often %timeit runs its code; 0: as often as it takes.
 struct Repeats {
   int64_t loops = 0;  // in one measurement
   int64_t runs = 0;   // measurements
@@ -56,10 +56,10 @@ struct CellSettings {
   std::function<void(const CellSettings&)> run;
 };
 
-/// How a magic is used: its line in a session, its line where the ranks are Python, or as a cell magic.
+/// Says how a magic is used: its line in a session, its line where the ranks are Python, or as a cell magic.
 enum class MagicForm { line, job_line, cell };
 
-/// What a prompt is over: ranks in C++, ranks in Python that the session has started, or those of a Python job.
+/// Says what a prompt is over: ranks in C++, ranks in Python that the session has started, or those of a Python job.
 enum class PromptKind { cpp, python, job };
 
 struct Magic {
@@ -93,7 +93,7 @@ struct Magic {
 std::string usage_of(const Magic& magic, MagicForm line_form);
 /// Its help, and that of what it takes.
 std::string details_of(const Magic& magic, MagicForm line_form);
-/// What `%NAME?` shows: usage, summary, details.
+/// Returns what `%NAME?` shows: usage, summary, details.
 std::string help_of(const Magic& magic, MagicForm line_form);
 
 /// Is the table of all magics. Names that are unknown throw UsageError with the nearest name.

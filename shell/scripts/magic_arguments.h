@@ -45,13 +45,13 @@ bool is_placeholder(std::string_view value);
 
 /// The option of that name; nullptr where there is none.
 const MagicArgument* find_option(const MagicDescription& description, std::string_view name);
-/// What the next word is, behind the words `before`: the value of an option, or a word. nullptr: none is expected.
+/// Returns what the next word is, behind the words `before`: the value of an option, or a word. nullptr: none is expected.
 const MagicArgument* expected_after(const MagicDescription& description, const std::vector<std::string>& before);
 
 /// The lines of help on its words and options; those without help are left out.
 std::string help_of(const MagicDescription& description);
 
-/// What was typed, read by a description.
+/// Holds what was typed, read by a description.
 class MagicArguments {
  public:
   MagicArguments() = default;

@@ -14,7 +14,7 @@ namespace {
 
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 
-/// What stands before a `//` comment: one at the beginning or behind a blank, outside quotes (an address holds // as
+/// Returns what stands before a `//` comment: one at the beginning or behind a blank, outside quotes (an address holds // as
 /// well).
 std::string_view without_comment(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {

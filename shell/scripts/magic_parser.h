@@ -43,7 +43,7 @@ struct FoundMagic {
   MagicUse use;
 };
 
-/// What the parts of a cell depend on in its language. Lines come in order.
+/// Holds what the parts of a cell depend on in its language. Lines come in order.
 struct CellGrammar {
   std::function<bool(size_t line)> may_begin;  // a statement, with the line at this offset
   std::function<void(size_t end)> skip_magic;  // that ends there

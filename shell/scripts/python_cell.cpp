@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kPdbWords = {"continue", "where", "up", "down", "detach"};
 
-/// What of Python's tokens decides where a statement begins: strings, brackets, comments, lines that are joined.
+/// Reads what of Python's tokens decides where a statement begins: strings, brackets, comments, lines that are joined.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}

@@ -18,7 +18,7 @@ ParsedCell parse_python_cell(std::string_view text, const MagicRegistry& registr
 /// Whether the cell's first magics say `%%cpp`.
 bool is_cpp_cell(std::string_view text);
 
-/// What can be seen of brackets, quotes and blocks without an interpreter.
+/// Returns what can be seen of brackets, quotes and blocks without an interpreter.
 Completeness scan_python_completeness(std::string_view text);
 
 }  // namespace lockstep::shell

@@ -32,7 +32,7 @@ struct ScriptCell {
   int notebook_cell = -1;  // index among the cells of a notebook, from 0; -1 in a script
 };
 
-/// What follows `// %%`, or `# %%`, where `line` is the marker of a cell.
+/// Returns what follows `// %%`, or `# %%`, where `line` is the marker of a cell.
 std::optional<std::string_view> marker_of(std::string_view line, Language language);
 
 /// Whether the cell that begins with the marker `// %%` and `rest` is C++. Of a line that is still being typed, too.
@@ -46,7 +46,7 @@ Language language_of_script(const std::string& path);
 /// names the file and the line and says how to fix it.
 std::vector<ScriptCell> read_script(const std::string& path, Language language = Language::cpp);
 
-/// As read_script, for commands that compile cells. Throws UsageError for a script of Python, too.
+/// Reads as read_script does, for commands that compile cells. Throws UsageError for a script of Python, too.
 std::vector<ScriptCell> read_cpp_script(const std::string& path);
 
 /// Reads the percent format alone. `name` is for messages.

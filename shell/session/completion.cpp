@@ -90,7 +90,7 @@ size_t word_begin(std::string_view text) {
   return begin;
 }
 
-/// Of a cell.
+/// Returns the language of a cell.
 Language language_of(const SessionCore& session, std::string_view text) {
   return is_cpp_cell(text) ? Language::cpp : session.language();
 }
@@ -181,13 +181,13 @@ class Completer {
     }
   }
 
-  /// What the argument that begins at `typed[begin]` may be.
+  /// Adds what the argument that begins at `typed[begin]` may be.
   void values(const MagicArgument& argument, std::string_view typed, size_t begin) {
     replace_last(typed.size() - begin);
     for (const std::string& each : argument.alternatives()) value(each, typed.substr(begin), begin, typed);
   }
 
-  /// What may stand for a word of a usage: itself, or what its placeholder means.
+  /// Adds what may stand for a word of a usage: itself, or what its placeholder means.
   void value(const std::string& expected, std::string_view word, size_t begin, std::string_view typed) {
     if (!is_placeholder(expected)) {
       if (expected.starts_with(word)) add(expected, "choice");

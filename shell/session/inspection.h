@@ -18,7 +18,7 @@ struct Description {
 /// named with its percent sign. Nothing runs. Starts the session for anything but a magic.
 Description describe(SessionCore& session, const std::string& expression, bool with_source = false);
 
-/// The same for what stands at byte `offset` of a cell: the name with its members and scopes, the magic, or the
+/// Describes what stands at byte `offset` of a cell: the name with its members and scopes, the magic, or the
 /// function around the arguments there.
 Description describe_at(SessionCore& session, const std::string& text, int64_t offset, bool with_source = false);
 

@@ -12,7 +12,7 @@
 
 namespace lockstep::shell {
 
-/// What a cell's tags and its outcome come to.
+/// Holds what a cell's tags and its outcome come to.
 struct CellJudgement {
   bool failed = false;  // the cell's status is other than ok and was not expected, or it should have been other
   int exit_code = kExitOk;

@@ -46,7 +46,7 @@ ProcessEnd SessionCore::run_command(const std::string& command) {
     else
       ::kill(-child.pid(), SIGINT);
   });
-  // Until the command has ended; what it left in the background may hold the pipe open for ever, and is ended with it.
+  // The loop runs until the command has ended; what it left in the background may hold the pipe open for ever, and is ended with it.
   loop.run_until([&] { return ended; });
   const ProcessEnd end = child.finish();
   loop.run_until([&] { return !open; });

@@ -30,7 +30,8 @@ class Session : public SessionCore {
 
   /// The ranks of a cell that names none, for people: "ranks 0-1"; says so where those ranks, or all, are dead.
   std::string target_words() const;
-  /// For front ends that number cells themselves (a notebook counts those of magics alone, too).
+  /// Sets the number of the next cell. Front ends that number cells themselves call it (a notebook counts those of magics
+  /// alone, too).
   void set_next_cell(int64_t number);
 
   /// Runs one cell as typed: magics, C++ or a mix. Never throws for what the user wrote: it becomes an ErrorEvent and a
@@ -41,7 +42,7 @@ class Session : public SessionCore {
   /// Serves the ranks until `fd` is readable, or the time is over: for front ends that wait for typing.
   void serve(int fd, std::optional<std::chrono::milliseconds> limit = std::nullopt);
 
-  /// For front ends that are typed at: `typed` is called while run() is at a cell, when its ranks have begun and whenever
+  /// Lets a front end be typed at: `typed` is called while run() is at a cell, when its ranks have begun and whenever
   /// `fd` is readable. -1: not any more.
   void watch_typing(int fd, std::function<void()> typed);
   /// Does what works while a cell runs (%hang, %stack, %abort, …) at once. Returns false where the line is no such
@@ -53,16 +54,16 @@ class Session : public SessionCore {
   bool interrupt_busy_ranks();
 
   using SessionCore::interrupt;
-  /// From a signal handler: asks the running cell to stop; a second time makes run() offer to end ranks that did not
-  /// come back, a third ends them.
+  /// Asks the running cell to stop; a second time makes run() offer to end ranks that did not come back, a third ends
+  /// them. Async-signal-safe, as are the next functions that are noexcept.
   void interrupt() noexcept { send(Asked::interrupt); }
-  /// From a signal handler: the program is to end, by this signal (0: by none). As interrupt(), and ranks that do not
-  /// come back within seconds are ended, unasked. Signals that come while ranks save do not disturb them.
+  /// Says that the program is to end, by this signal (0: by none). Interrupts, and ends ranks that do not come back within
+  /// seconds, unasked. Signals that come while ranks save do not disturb them.
   void leave(int signal) noexcept;
   /// Where one of protocol::kPreemptionSignals has been given to leave(): says who ends the session and how much time is
   /// left, and has the ranks run what cells have registered with on_preempt(). A front end calls it before it ends.
   void run_on_preempt();
-  /// From a signal handler, at a prompt: a question about a text that waits for the compiler is given up.
+  /// Gives up a question, asked at a prompt, about a text that waits for the compiler.
   void give_up_question() noexcept { send(Asked::give_up_question); }
 
  private:

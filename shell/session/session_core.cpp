@@ -175,7 +175,7 @@ RankPlaces SessionCore::places_elsewhere() {
   return places_by_ticket(s.loop, options_, s.directory->hub_path(), interrupted, says);
 }
 
-/// What takes long at the start, for people and for the display of the activity.
+/// Reports what takes long at the start, for people and for the display of the activity.
 void SessionCore::report_start_step(const protocol::CompilerProgress& step) {
   if (auto& start = state_->start) {
     start->step = step.step;

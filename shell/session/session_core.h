@@ -33,7 +33,7 @@
 
 namespace lockstep::shell {
 
-/// What magics have set, for the cells that follow.
+/// Holds what magics have set, for the cells that follow.
 struct SessionSettings {
   std::optional<RankSet> target;  // %rank: their ranks; none: by distributed
   bool distributed = true;  // %dist_mode: cells without a target go to all ranks, or to rank 0
@@ -88,11 +88,11 @@ class SessionCore {
   /// Parses a rank set of this session (started if needed). Throws UsageError.
   RankSet parse_ranks(std::string_view spec);
   int64_t next_cell() const;  // the number that the next cell with C++ in it gets
-  /// Of cells that say nothing else.
+  /// Returns the language of cells that do not name another one.
   Language language() const { return options_.has_python_ranks() ? Language::python : Language::cpp; }
   Language language_of_cell() const;  // that runs
   int64_t current_number() const;  // of the cell that runs; 0 where no C++ of it has run
-  /// What serves the ranks, while a cell runs and in between: a front end may watch sockets and descriptors of its own
+  /// Returns what serves the ranks, while a cell runs and in between: a front end may watch sockets and descriptors of its own
   /// with it. Between cells it has to run it (or call Session::serve()).
   EventLoop& loop();
   /// The ranks, where they are Python and have started; null in a session of C++.
@@ -132,7 +132,7 @@ class SessionCore {
   ProcessEnd run_command(const std::string& command);
   /// Runs a function of the worker's own (barrier) on the run threads of `ranks`.
   CodeResult run_builtin(const protocol::Function& function, const RankSet& ranks);
-  /// As run_code, with Python in the selected frame of the ranks of a job.
+  /// Does what run_code does, with Python in the selected frame of the ranks of a job.
   CodeResult run_python(std::string_view code, const CellSettings& settings, int line,
                         const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
   /// Returns the ranks that have raised an exception in the last Python cell in which one has.
@@ -200,7 +200,7 @@ class SessionCore {
   SessionCore(SessionOptions options, EventSink& events);
   ~SessionCore();  // after shutdown()
 
-  /// As target_ranks(), of what has started.
+  /// Returns those of target_ranks() that have started.
   RankSet live_target() const;
   /// Lets the ranks of a job that have stopped go on. Does not wait.
   void release_job();
@@ -227,7 +227,7 @@ class SessionCore {
   bool start_compiler_of_job(const RankSet& ranks);
   void report_start_step(const protocol::CompilerProgress& step);
   void check_record_options(const RecordOptions& record) const;
-  /// What running the cells of the ranks again needs.
+  /// Returns what running the cells of the ranks again needs.
   nlohmann::json recorded_session() const;
   void conclude_replay();
   void keep_recording();

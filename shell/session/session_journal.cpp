@@ -7,7 +7,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// What the cells of a session see of its options.
+/// Holds what the cells of a session see of its options.
 struct KeptOptions {
   std::vector<int> gpu_ids;
   bool share_gpu = false, all_gpus_visible = false;

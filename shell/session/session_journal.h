@@ -8,7 +8,7 @@
 
 namespace lockstep::shell {
 
-/// Those of the options and of LOCKSTEP_JOURNAL. Throws UsageError.
+/// Returns the limits of the options and of LOCKSTEP_JOURNAL. Throws UsageError.
 JournalLimits limits_of_journal(const SessionOptions& options);
 
 nlohmann::json description_for_journal(const SessionOptions& options, const std::string& directory);

@@ -16,11 +16,11 @@ namespace {
 
 using std::chrono::seconds;
 
-// Where nobody says how much time is left: as long as Slurm and Kubernetes leave by default.
+// It counts where nobody says how much time is left: Slurm and Kubernetes leave that much by default.
 constexpr seconds kUsualTime{30};
 // A rank that hangs while it saves does not keep an allocation for the rest of its hours.
 constexpr seconds kLongestTime{600};
-// What the end of the session itself takes.
+// The end of the session itself takes that long.
 constexpr seconds kReserve{1};
 constexpr std::chrono::milliseconds kStatusLimit{1000};
 

@@ -82,7 +82,7 @@ std::string SessionCore::save_recording(const std::string& path) {
   }
 }
 
-/// At the end of a session: what its ranks have recorded becomes a file where that was asked for, or a cell has failed.
+/// Ends the recording of a session: what its ranks have recorded becomes a file where that was asked for, or a cell has failed.
 void SessionCore::keep_recording() {
   if (!started() || !state_->is_recorded) return;
   const auto& entries = history_.entries();

@@ -43,7 +43,7 @@ class InterruptScope {
   std::function<void()>& slot_;
 };
 
-/// How far a start has come, for the display of the activity.
+/// Says how far a start has come, for the display of the activity.
 struct StartProgress {
   EventLoop::Clock::time_point since = EventLoop::Clock::now(), step_since;
   std::optional<protocol::StartStep> step;  // the last one that the compiler has reported, with its time

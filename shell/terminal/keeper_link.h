@@ -28,7 +28,7 @@ class KeeperLink {
   /// Lets go of the terminal; the session waits so many seconds, or as it was started with. Throws UsageError where no
   /// terminal could come back.
   void detach(std::optional<int64_t> seconds) const;
-  /// The same while a cell runs. Says where no terminal could come back.
+  /// Does the same while a cell runs. Says where no terminal could come back.
   void detach_now() const;
 
   /// Returns what a terminal that comes has not seen: all since the cell that was the last when the one before it was

@@ -7,7 +7,7 @@
 
 namespace lockstep::shell {
 
-/// What is typed while a cell runs is kept for the prompt, but not written into the cell's output.
+/// While it lives, what is typed while a cell runs is kept for the prompt, but not written into the cell's output.
 class NoEcho {
  public:
   NoEcho() : works_(::tcgetattr(STDIN_FILENO, &before_) == 0) {

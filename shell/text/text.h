@@ -21,7 +21,7 @@ std::string last_part(const std::string& name);
 /// Whether `text` has the name `word`, not only as a part of a longer one.
 bool has_word(std::string_view text, std::string_view word);
 
-/// Columns that a character takes by the C library's tables: 0 for combining ones and control characters, 2 for wide
+/// Returns the columns that a character takes by the C library's tables: 0 for combining ones and control characters, 2 for wide
 /// ones (CJK, emoji), otherwise 1.
 int character_width(char32_t code);
 
@@ -48,8 +48,8 @@ std::string to_utf8(std::wstring_view text);
 /// whole; the leading blanks of a line are kept on its continuations.
 std::vector<std::string> wrapped(std::string_view text, int columns);
 
-/// A line, or up to four in a row, that comes three times or more on end stands there once, and `dots` with how often
-/// it comes behind it: stacks of a recursion.
+/// Returns the lines with each line, or up to four in a row, that comes three times or more on end, as in stacks of a
+/// recursion, once; behind it `dots` and how often it comes.
 std::vector<std::string> without_repeats(const std::vector<std::string>& lines, std::string_view dots);
 
 /// Returns the lines of text, without their ends; a last line end begins no further line.
@@ -63,7 +63,7 @@ std::string padded(std::string text, int columns);
 
 using protocol::trimmed;
 
-/// Where `part` begins, which is a piece of `text`.
+/// Returns where `part` begins, which is a piece of `text`.
 inline size_t offset_of(std::string_view part, std::string_view text) {
   return static_cast<size_t>(part.data() - text.data());
 }

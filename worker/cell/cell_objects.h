@@ -26,7 +26,7 @@ struct CellObject {
   const CellObject* next = nullptr;
 };
 
-/// What a load gave: an object, or why there is none.
+/// Holds what a load gave: an object, or why there is none.
 struct LoadResult {
   const CellObject* object = nullptr;
   std::string problem;

@@ -91,7 +91,7 @@ bool is_terminate_pad(uintptr_t pad) {
   return false;
 }
 
-/// What the function that `lsda` belongs to does with an exception that comes out of the call at `ip`.
+/// Says what the function that `lsda` belongs to does with an exception that comes out of the call at `ip`.
 enum class Reaction { passes, runs_code, terminates };
 Reaction reaction(const uint8_t* lsda, uintptr_t function, uintptr_t ip) {
   Reader reader(lsda);

@@ -108,7 +108,7 @@ void run_region(void* data) {
 enum Schedule : int32_t { kStaticChunked = 33, kStatic = 34, kDynamic = 35, kGuided = 36, kRuntime = 37 };
 constexpr int32_t kModifiers = (1 << 29) | (1 << 30);  // monotonic, nonmonotonic
 
-/// How many times a loop from `lower` to `upper` (inclusive) in steps of `step` runs.
+/// Returns how many times a loop from `lower` to `upper` (inclusive) in steps of `step` runs.
 template <typename T>
 uint64_t trips(T lower, T upper, std::make_signed_t<T> step) {
   if (step > 0)
@@ -307,7 +307,7 @@ void __kmpc_end_critical(void*, int32_t, void* name) { critical_end(static_cast<
 void __kmpc_atomic_start() { atomic_start(); }
 void __kmpc_atomic_end() { atomic_end(); }
 
-// Of types that need no constructor; for others clang calls __kmpc_threadprivate_register, which is not here.
+// Its types need no constructor; for others clang calls __kmpc_threadprivate_register, which is not here.
 void* __kmpc_threadprivate_cached(void*, int32_t, void* variable, size_t size, void***) {
   return own_copy(variable, size);
 }

@@ -11,7 +11,7 @@
 
 namespace lockstep::worker {
 
-/// What the file says. Addresses are relative to where the object is loaded, and are those of the file up to the end of
+/// Holds what the file says. Addresses are relative to where the object is loaded, and are those of the file up to the end of
 /// `code`.
 struct SimpleObject {
   struct Function {

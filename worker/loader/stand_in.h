@@ -23,7 +23,7 @@ class StandIn {
     uint64_t space;  // bytes
     uint64_t names, functions;
   };
-  /// What is left.
+  /// Returns what is left.
   Room room() const;
 
   /// The address at which the next object lies, of a page. Nothing is mapped there.

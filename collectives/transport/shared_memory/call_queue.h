@@ -71,8 +71,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
   bool closed_ = false;
   int idle_ = 0;  // threads of the queue that run nothing
   std::exception_ptr failed_;  // the first failure is that of all later calls: the ranks are no longer in step
-  // From the first call on that nobody waits for at once: as many as calls run, or have what waits for their futures
-  // called, at the same time. They stay, and keep the queue.
+  // There are none before the first call that nobody waits for at once; then as many as calls run, or have what waits for
+  // their futures called, at the same time. They stay, and keep the queue.
   std::vector<std::thread> threads_;
 };
 

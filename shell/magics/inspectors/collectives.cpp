@@ -11,7 +11,7 @@
 namespace lockstep::shell {
 namespace {
 
-/// Of messages between two ranks.
+/// Whether the call is a message between two ranks.
 bool is_message(const nlohmann::json& record) { return record.value("tag", nlohmann::json()).is_number(); }
 bool is_sent(const nlohmann::json& record) { return record.value("op", "").starts_with("send"); }
 

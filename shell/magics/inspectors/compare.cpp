@@ -41,7 +41,7 @@ CellOutcome run(MagicCall& call) {
     if (folders.candidate == folders.reference && path_of_ranks(call.session, words.front()) != folders.reference)
       throw UsageError(words.back() + " has no candidate: its reference would be compared with itself");
     compare::Comparison result = compare::judge_folders(folders, options);
-    // As of lockstep compare: where not all was compared, no script goes on as if it was.
+    // As in lockstep compare, where not all was compared, no script goes on as if it was.
     const bool is_judged = result.is_same || std::ranges::any_of(result.findings, [](const Finding& each) {
                              return each.severity == Severity::fault;
                            });

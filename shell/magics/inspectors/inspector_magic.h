@@ -17,19 +17,20 @@ struct InspectorOption {
 #define LOCKSTEP_OPTION_ROW(type, name, initial, value, range, help) {#name, #type, #initial, value, range, help},
 using InspectorOptions = std::span<const InspectorOption>;
 
-/// What a magic takes: `words`, and an option for each row: `--batch-size N`.
+/// Returns what a magic takes: `words`, and an option for each row: `--batch-size N`.
 MagicDescription with_options(MagicDescription words, InspectorOptions options);
 /// The same, and `--ranks SPEC`.
 MagicDescription with_options_and_ranks(MagicDescription words, InspectorOptions options = {});
 
 /// The options that were given, as C++ sets them: ".batch_size(4)". Throws UsageError for values out of range.
 std::string cxx_options(const MagicArguments& given, InspectorOptions options);
-/// As arguments of Python's function: ", batch_size=4".
+/// Returns them as arguments of Python's function: ", batch_size=4".
 std::string python_options(const MagicArguments& given, InspectorOptions options);
-/// ".ranks(…)" where --ranks was given.
+/// Returns ".ranks(…)" where --ranks was given.
 std::string cxx_ranks_option(const MagicArguments& given, const CellSettings& settings);
 
-/// Of such a cell: all live ranks, or those of --ranks, also after %rank. Starts the session where it has not been.
+/// Returns the settings of such a cell: all live ranks, or those of --ranks, also after %rank. Starts the session where
+/// it has not been.
 CellSettings inspector_settings(MagicCall& call, const std::optional<std::string>& spec = {});
 
 /// Runs the call. With `shows`, its value is shown as a cell's last expression is.

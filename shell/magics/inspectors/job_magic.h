@@ -9,7 +9,7 @@ namespace lockstep::shell {
 /// Calls `lockstep.FUNCTION(EXPR, name="EXPR", …)` for each word (without one where there are none), with the options that
 /// were given, on all ranks, which must have stopped, or on those of --ranks. Its findings are the cell's.
 CellOutcome run_package_inspector(MagicCall& call, const char* function, InspectorOptions options);
-/// What such a magic takes, with words.
+/// Returns what such a magic takes, with words.
 MagicDescription package_arguments(InspectorOptions options);
 
 CellOutcome hang_of_job(MagicCall& call);

@@ -14,7 +14,7 @@ CellOutcome time_sync(MagicCall& call) {
   const std::vector<std::string>& words = call.given.words();
   const std::string options = ".name(" + quoted(words[0]) + ")" + cxx_options(call.given, kTimeSyncOptions);
   const CellSettings settings = inspector_settings(call);
-  // Without a word on what the step changes: all that cells have defined.
+  // Without a word on what the step changes, all that cells have defined counts.
   std::string code = words.size() > 1 ? "__lockstep::time_sync(" : "__lockstep::time_sync_among(";
   code += "__lockstep::TimeSyncOptions()" + options;
   for (const std::string& word : words) code += ", " + word;
