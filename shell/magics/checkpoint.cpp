@@ -25,21 +25,25 @@ std::vector<std::string> variables(SessionCore& session, const RankSet& ranks) {
   return found;
 }
 
-CellOutcome run(MagicCall& call, const std::string& magic, const std::string& method) {
+CellOutcome run(MagicCall& call, const std::string& method) {
   SessionCore& session = call.session;
-  if (session.language() == Language::python)
-    throw UsageError("%" + magic + " is for sessions in C++: in Python torch.save and torch.load do that");
   const std::string folder = path_of_ranks(session, call.given.words().front());
   CellSettings settings = inspector_settings(call);
   session.check_alive(session.default_ranks());
+  if (session.options().has_python_ranks()) {
+    settings.own_names = true;
+    const std::string code =
+        fmt::format("__import__('lockstep.session._checkpoint', fromlist=['{0}']).{0}({1})", method, quoted(folder));
+    return {.status = session.run_python(code, settings, 1).status, .findings = {}};
+  }
   std::string code = "__lockstep::Checkpoint(" + quoted(folder) + ")";
   for (const std::string& name : variables(session, *settings.ranks))
     code += ".add(" + quoted(name) + ", " + name + ")";
   return run_inspector(call, code + "." + method + "()", settings, /*shows=*/true);
 }
 
-CellOutcome checkpoint(MagicCall& call) { return run(call, "checkpoint", "write"); }
-CellOutcome restore(MagicCall& call) { return run(call, "restore", "read"); }
+CellOutcome checkpoint(MagicCall& call) { return run(call, "write"); }
+CellOutcome restore(MagicCall& call) { return run(call, "read"); }
 
 const RegisterMagic kCheckpoint(
     {.name = "checkpoint",
@@ -58,7 +62,7 @@ const RegisterMagic kRestore(
      .help =
          "The names have to be defined: run the cells that define them first (lockstep run --journal ID does in a "
          "new session).\nWhat does not fit, or is not there, keeps what it has and is listed. As many ranks as when "
-         "it was written.",
+         "it was written.\nIn Python, plain values need no definition, and a file runs no code.",
      .takes = {"FOLDER"},
      .line = restore,
      .in_sessions = true});

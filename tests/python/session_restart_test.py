@@ -1,4 +1,5 @@
-"""Sessions whose ranks are Python: a rank that was lost is started again in its place, and training goes on bit for bit."""
+"""Sessions whose ranks are Python: a rank that was lost is started again in its place, %checkpoint and %restore, and training
+goes on bit for bit."""
 
 import os
 import pathlib
@@ -272,6 +273,162 @@ class Restarts(unittest.TestCase):
             self.assertIn("rank 1 is back: 3 cells ran again", terminal.screen())
             enter("x = torch.ones(1); dist.all_reduce(x); x.item()", 8)
             self.assertIn("0-1 = 2.0", terminal.screen())
+
+
+# What a session has before %checkpoint, with what is written and what is not; and steps after it.
+DEFINED = """import collections, os, pickle, random, resource, shutil, zipfile
+import numpy
+set_seed(7)
+def made():
+    return torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(64, 4))
+net, other, third = made(), made(), made()
+model, second = (torch.nn.parallel.DistributedDataParallel(each, bucket_cap_mb=0.001) for each in (net, other))
+momentum = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9)
+adam = torch.optim.Adam(other.parameters(), 0.01)
+half = torch.nn.Linear(2, 2).to(torch.bfloat16)
+of_half = torch.optim.SGD(half.parameters(), 0.1, momentum=0.9)
+scheduler = torch.optim.lr_scheduler.StepLR(adam, 2, 0.7)
+tied = torch.nn.Linear(8, 8, bias=False); tied.same = tied.weight
+frozen = torch.nn.BatchNorm1d(3).requires_grad_(False)
+weights, first = list(net.parameters()), net[0].weight
+generator, draws, numpy_draws = torch.Generator().manual_seed(3), random.Random(3), numpy.random.default_rng(3)
+losses, best, done, text = [], None, 0, ""
+same_losses, path, window = losses, collections.defaultdict(list), collections.deque(maxlen=2)
+config = {"lr": 0.1, ("a", 1): {1, 2}, "bytes": b"", "complex": 1j, "type": torch.float32, "lockstep": frozenset()}
+array, scalar = numpy.zeros(3), numpy.float32(0)
+same_array, flat = array, torch.zeros(100)
+view, column, nothing = flat[3:6], torch.zeros(4, 4)[:, 1], torch.zeros(0, 3)
+if rank == 1: only = []
+callback, handle = made, made
+loader, itself, huge, sparse = torch.utils.data.DataLoader([1]), [], 1 << 4000, torch.eye(2).to_sparse()
+itself.append(itself)
+def step(model, optimizer):
+    optimizer.zero_grad()
+    loss = model(torch.randn(8, 8) + rank).square().mean()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+def train():
+    global done
+    for done in range(done + 1, done + 4):
+        step(model, momentum); step(second, adam); scheduler.step()
+"""
+CHANGED = """train()
+half(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward(); of_half.step()
+for each in of_half.state.values(): each["momentum_buffer"] = each["momentum_buffer"].float() + 0.001
+best, text, scalar = 0.5, "deep", numpy.float32(2)
+path["x"].append(1); window.extend([1, 2, 3]); config.update(lr=0.2, bytes=b"\\0\\xff", lockstep=frozenset([1]))
+array += rank; view += 2; column += 3
+if rank == 1: only.append(2)
+with torch.no_grad(): tied.weight.fill_(3)
+frozen.running_mean.fill_(4); frozen.eval(); net[3].eval()
+[each.random() for each in (draws, numpy_draws)]; torch.rand(1, generator=generator);
+"""
+STATE = """shown = [best, done, text, dict(path), list(window), config, array.tolist(), scalar, flat.sum().item(), column.tolist(), globals().get("only"),
+    tied.same.sum().item(), tied.same is tied.weight, frozen.running_mean.tolist(), frozen.training, net.training, net[3].training,
+    same_losses is losses, same_array is array, weights[0] is net[0].weight is first, path.default_factory, window.maxlen, type(scalar).__name__,
+    [each["momentum_buffer"].dtype for each in of_half.state.values()]]
+print("state", shown); del shown
+"""
+TRAINED = """train()
+print("losses", losses, scheduler.get_last_lr(), torch.rand(1, generator=generator).item(), draws.random(), numpy_draws.random(), random.random(), numpy.random.rand(), torch.rand(1).item())
+print("sums", [each.double().sum().item() for each in (*net.state_dict().values(), *other.state_dict().values())])
+"""
+# In a file that another has made: pickle runs this.
+STRANGE = """class Strange:
+    def __reduce__(self): return (os.mkdir, (FOLDER + "/ran",))
+torch.serialization.add_safe_globals([Strange])
+def file_of(name, content, of=(0, 1)):
+    os.makedirs(f"{FOLDER}/{name}", exist_ok=True)
+    if rank in of: content(f"{FOLDER}/{name}/rank{rank}.pt")
+def changed(path):
+    with open(f"{FOLDER}/good/rank{rank}.pt", "rb") as file: content = bytearray(file.read())
+    place = content.index(b"\\x00\\x00\\x40\\x40" * 8) + 2  # in the weights of `tied`
+    content[place] ^= 0xff
+    with open(path, "wb") as file: file.write(content)
+def good(path): shutil.copy(f"{FOLDER}/good/rank{rank}.pt", path)
+def torn(path):
+    good(path)
+    os.truncate(path, os.path.getsize(path) - 100)
+def as_of_three(path):
+    content = torch.load(f"{FOLDER}/good/rank{rank}.pt", weights_only=True)
+    torch.save({**content, "ranks": 3}, path)
+file_of("one", good, of=(0,))
+file_of("torn", lambda path: torn(path) if rank else good(path))
+file_of("changed", lambda path: changed(path) if rank else good(path))
+file_of("strange", lambda path: torch.save({"form": Strange()}, path))
+file_of("plain", lambda path: torch.save({"net": torch.ones(2)}, path))
+file_of("three", as_of_three)
+file_of("mixed", lambda path: shutil.copy(f"{FOLDER}/{'good' if rank else 'again'}/rank{rank}.pt", path))
+"""
+# What does not fit: other shapes, types and names.
+MISFITS = """third = torch.nn.Sequential(torch.nn.Linear(8, 65), *third[1:])
+momentum = torch.optim.SGD(net.parameters(), 0.05)
+adam = torch.optim.Adam(third.parameters(), 0.01)
+path, best, array = (lambda: 1), "a word", numpy.ones(2)
+weights = [torch.nn.Parameter(torch.zeros(2))]
+del window, of_half
+"""
+
+
+class Checkpoints(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def lines(self, run, begin):
+        return lines(run, begin)[0], lines(run, begin)[1]
+
+    def test_training_goes_on_in_this_session_and_in_another_one(self):
+        folder = self.folder
+        wrong = {"nowhere": "there is no", "one": "rank 1: there is no", "torn": "rank1.pt is no checkpoint of Python ranks, or is damaged",
+                 "changed": "are not those that were written", "strange": "it has objects that are not read", "plain": "it was not written by %checkpoint",
+                 "three": "it is of 3 ranks, and the session has 2", "mixed": "its files are of different checkpoints"}
+        full = ("limits = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+                "if rank: resource.setrlimit(resource.RLIMIT_FSIZE, (10000, limits[1]))")
+        run = Session(DEFINED, CHANGED, STATE, f"%checkpoint {folder}/good", TRAINED, f"%restore {folder}/good", STATE, TRAINED,
+                      f"FOLDER = {folder!r}", f"%checkpoint {folder}/again", full, f"%checkpoint {folder}/again",
+                      "resource.setrlimit(resource.RLIMIT_FSIZE, limits)", STRANGE, *(f"%restore {folder}/{name}" for name in wrong),
+                      f"%checkpoint {folder}/good/rank0.pt", f"%rank 0\n%checkpoint {folder}/part", "%rank all",
+                      f"lockstep.session.write_checkpoint('{folder}/call'); str(lockstep.session.read_checkpoint('{folder}/call')).splitlines()[0]",
+                      options=KEEP_GOING)
+        said = "\n".join(text for _, text in run.values())
+        for begin in ("state", "losses", "sums"):
+            for before in self.lines(run, begin):
+                self.assertEqual(len(before), 2, run.events)
+                self.assertEqual(before[0], before[1], said)
+        self.assertIn(f"written to {folder}/good: 2 files, ", said)
+        for part in ("left out: loader: its type, torch.utils.data.dataloader.DataLoader, can't be written",
+                     "left out: itself: it is nested more than", "left out: huge: it holds a number of 4001 bits",
+                     "left out: sparse: only dense tensors are written", "only on rank 1", f"restored from {folder}/good"):
+            self.assertIn(part, said)
+        for code in ("made", "callback", "step", "numpy"):
+            self.assertNotRegex(said, rf"[ ,]{code}\b[:,]")
+        errors = [each["message"] for each in run.of("error")]
+        self.assertEqual(len(errors), len(wrong) + 2, errors)
+        self.assertRegex(errors[0], "could not be written, and files that were there are unchanged:\nrank 1: .*File too large")
+        for (name, part), error in zip(wrong.items(), errors[1:]):
+            self.assertIn(part, error, name)
+            self.assertIn(f"nothing was restored from {folder}/{name}:", error)
+        self.assertIn(f"{folder}/good/rank0.pt: File exists", errors[-1])
+        self.assertFalse(os.path.exists(f"{folder}/ran"))
+        self.assertEqual(sorted(os.listdir(f"{folder}/again")), ["rank0.pt", "rank1.pt"])
+        self.assertEqual(sorted(os.listdir(f"{folder}/part")), ["rank0.pt", "rank1.pt"])
+        self.assertIn(f"restored from {folder}/call", run.values()[-1][1])
+
+        fresh = Session(DEFINED, f"%restore {folder}/good", STATE, TRAINED, "%verify adam", MISFITS, f"%restore {folder}/good",
+                        "print('then', best, array.tolist(), path(), window, third[4].bias[0].isfinite().item())", options=KEEP_GOING)
+        for begin in ("state", "losses", "sums"):
+            self.assertEqual([each[:1] for each in self.lines(fresh, begin)], [each[:1] for each in self.lines(run, begin)], f"{fresh.events}")
+        self.assertEqual([each["verdict"] for each in fresh.of("finding")], ["ok"])
+        said = fresh.values()[-1][1]
+        for part in ("third: 0.weight was not there, or had another shape or type", "adam: it stepped parameters of other shapes or types",
+                     "path: its type was collections.defaultdict, and it is code", "weights: a parameter was not there, or had another shape",
+                     "of_half: no variable has the name", "loader: it is not in the checkpoint"):
+            self.assertIn(f"left out: {part}", said)
+        self.assertRegex(said, "\\n  .*\\barray, best, .*\\bmomentum, ")
+        self.assertEqual(lines(fresh, "then")[0], ["then 0.5 [0.0, 0.0, 0.0] 1 deque([2, 3], maxlen=2) True"])
 
 
 if __name__ == "__main__":

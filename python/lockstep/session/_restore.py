@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import random
 import sys
 from typing import Any, Callable
 
@@ -13,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
+
+from lockstep.session import _state, _wrappers
 
 _Key = tuple[str, str]  # kind, name
 
@@ -34,14 +35,14 @@ def run(source: int | None, to: list[int]) -> _Report | None:
     the cells hold, from rank `source`; where it is None nothing, and wrappers are brought in step alone."""
     names = sys.modules["__main__"].__dict__
     me, size = dist.get_rank(), dist.get_world_size()
-    wrappers = _align_wrappers(names, size, me, to, source)
+    wrappers = align_wrappers(names, size, me, to, source)
     if source is None:
         return None
     if not 0 <= source < size or any(not 0 <= each < size or each == source for each in to):
         raise ValueError(f"from rank {source} to {to}: ranks are 0 to {size - 1}, and none takes from itself")
     mine = _holders(names)
-    all_of_them = _gather({key: holder.describe() for key, holder in mine.items()})
-    report = _Report(f"from rank {source} to {_words(to)}:")
+    all_of_them = _state.gather({key: holder.describe() for key, holder in mine.items()})
+    report = _Report(f"from rank {source} to {_state.words(to)}:")
     lost_parameters: set[str] = set()
     for key in sorted({key for each in all_of_them for key in each}):
         kind, name = key
@@ -66,12 +67,6 @@ def run(source: int | None, to: list[int]) -> _Report | None:
             f"{name}: {failed or (f'{len(parts)} tensors' if kind == _MODULE else theirs[source]['what'])}")
     report.restored += wrappers
     return report
-
-
-def _gather(value: Any) -> list[Any]:
-    everything: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everything, value)
-    return everything
 
 
 def _problem(theirs: list[dict[str, Any]], source: int, lost_parameters: set[str]) -> str:
@@ -110,11 +105,7 @@ def _copy(holder: _Holder, parts: list[str], source: int, to: list[int], me: int
             holder.load(state)
         except Exception as error:  # of a class of the user's
             failure = f"rank {me} can't load it: {type(error).__name__}: {error}"
-    return next((each for each in _gather(failure) if each), None)
-
-
-def _words(ranks: list[int]) -> str:
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
+    return next((each for each in _state.gather(failure) if each), None)
 
 
 # ---- What holds state ------------------------------------------------------------------------------------------------
@@ -183,22 +174,14 @@ def _feed(digest: Any, state: Any) -> None:
         raise TypeError(f"{type(state).__name__} has no state that is known")
 
 
-def _values(names: dict[str, Any]) -> list[tuple[str, Any]]:
-    """By name, but those of Python itself, and `_`, which means a value that nobody needs."""
-    return sorted((name, value) for name, value in names.items() if name != "_" and not name.startswith("__"))
-
-
 def _holders(names: dict[str, Any]) -> dict[_Key, _Holder]:
     found: dict[_Key, _Holder] = {}
-    parameters: dict[int, str] = {}
+    parameters = _state.parameters(names)
     synchronised: set[int] = set()
-    for name, value in _values(names):
-        if isinstance(value, torch.nn.Module):
-            for key, parameter in value.named_parameters():
-                parameters.setdefault(id(parameter), f"{name}.{key}")
-            if isinstance(value, DistributedDataParallel) and value.broadcast_buffers:
-                synchronised.update(map(id, value.buffers()))
-    for name, value in _values(names):
+    for _, value in _state.values(names):
+        if isinstance(value, DistributedDataParallel) and value.broadcast_buffers:
+            synchronised.update(map(id, value.buffers()))
+    for name, value in _state.values(names):
         if isinstance(value, type):
             continue
         if isinstance(value, torch.nn.Module):
@@ -210,15 +193,15 @@ def _holders(names: dict[str, Any]) -> dict[_Key, _Holder]:
                 found[_TENSOR, name] = _tensor(value)
         elif isinstance(value, torch.Generator):
             found[_STATE, name] = _Holder("generator", [str(value.device)], value.get_state, value.set_state)
-        elif callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
+        elif _state.has_state_dict(value):
             found[_STATE, name] = _Holder("state", [type(value).__name__], value.state_dict, value.load_state_dict)
     found[_GENERATORS, "generators"] = _Holder("of torch, random and NumPy", [torch.cuda.is_initialized()],  # type: ignore[no-untyped-call]
-                                               _read_generators, _write_generators)
+                                               _state.read_generators, _state.write_generators)
     return found
 
 
 def _module(module: torch.nn.Module, synchronised: set[int]) -> _Holder:
-    shape = {key: _shape_of(each) for key, each in module.state_dict().items()}
+    shape = {key: _state.form_of(each) for key, each in module.state_dict().items()}
     holder = _Holder("", shape, module.state_dict, lambda state: module.load_state_dict(state, strict=False))
     holder.has_parts = True
     holder.synchronised = [key for key, buffer in module.named_buffers() if id(buffer) in synchronised]
@@ -226,48 +209,24 @@ def _module(module: torch.nn.Module, synchronised: set[int]) -> _Holder:
 
 
 def _optimizer(optimizer: torch.optim.Optimizer, parameters: dict[int, str]) -> _Holder:
-    shape = [[[*_shape_of(each), parameters.get(id(each), "")] for each in group["params"]] for group in optimizer.param_groups]
+    shape = [[[*_state.form_of(each), parameters.get(id(each), "")] for each in group["params"]] for group in optimizer.param_groups]
     holder = _Holder("state and options", [type(optimizer).__name__, shape], optimizer.state_dict, optimizer.load_state_dict)
     holder.parameters = [name for group in shape for *_, name in group]
     return holder
 
 
 def _tensor(tensor: torch.Tensor) -> _Holder:
-    return _Holder("tensor", _shape_of(tensor), lambda: tensor, lambda saved: tensor.data.copy_(saved))
-
-
-def _shape_of(value: Any) -> list[str]:
-    return [str(value.dtype), str(tuple(value.shape))] if isinstance(value, torch.Tensor) else [type(value).__name__]
-
-
-def _read_generators() -> dict[str, Any]:
-    numpy = sys.modules.get("numpy")
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,  # type: ignore[no-untyped-call]
-        "random": random.getstate(),
-        "numpy": numpy.random.get_state() if numpy is not None else None,
-    }
-
-
-def _write_generators(saved: dict[str, Any]) -> None:
-    torch.set_rng_state(saved["torch"])
-    if saved["cuda"] is not None:
-        torch.cuda.set_rng_state(saved["cuda"])
-    random.setstate(saved["random"])
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and saved["numpy"] is not None:
-        numpy.random.set_state(saved["numpy"])
+    return _Holder("tensor", _state.form_of(tensor), lambda: tensor, lambda saved: tensor.data.copy_(saved))
 
 
 # ---- Wrappers --------------------------------------------------------------------------------------------------------
 
 
-def _align_wrappers(names: dict[str, Any], size: int, me: int, to: list[int], source: int | None) -> list[str]:
+def align_wrappers(names: dict[str, Any], size: int, me: int, to: list[int], source: int | None) -> list[str]:
     """The others have laid out the buckets of DistributedDataParallel anew after its first step. A rank that was started
     again takes that layout, on which the order of sums depends, and all of them begin to count steps again."""
-    mine = {name: each for name, each in _values(names) if isinstance(each, DistributedDataParallel)}
-    wrappers = {name: (_layout_of(each), id(each)) for name, each in mine.items()}
+    mine = {name: each for name, each in _state.values(names) if isinstance(each, DistributedDataParallel)}
+    wrappers = {name: (_wrappers.layout_of(each), id(each)) for name, each in mine.items()}
     all_ranks: list[Any] = [None] * size
     world = distributed_c10d._world
     dist.all_gather_object(all_ranks, (world.group_count, wrappers))
@@ -281,37 +240,7 @@ def _align_wrappers(names: dict[str, Any], size: int, me: int, to: list[int], so
             continue
         wrapper = mine[name]
         if layouts[me] != layouts[origin]:
-            _lay_out(wrapper, layouts[origin])
-        wrapper._has_rebuilt_buckets = False
-        wrapper.reducer._reset_state()
+            _wrappers.lay_out(wrapper, layouts[origin])
+        _wrappers.begin_again(wrapper)
         aligned[objects] = f"{name}: layout of the buckets"
     return list(aligned.values())
-
-
-def _layout_of(wrapper: Any) -> list[list[int]]:
-    """The parameters of each bucket, by their index among those that are reduced."""
-    index = {id(each): i for i, each in enumerate(wrapper._build_params_for_reducer()[0])}
-    buckets = wrapper.reducer._get_zeros_like_grad_buckets()
-    return [[index[id(each)] for each in bucket.parameters()] for bucket in buckets]
-
-
-def _lay_out(wrapper: Any, layout: list[list[int]]) -> None:
-    c10d: Any = dist
-    hook_name = str(wrapper._get_ddp_logging_data().get("comm_hook", ""))
-    parameters, expects_sparse = wrapper._build_params_for_reducer()
-    by_size = c10d._compute_bucket_assignment_by_size
-
-    def given(*_: Any, **__: Any) -> tuple[list[list[int]], list[int]]:
-        """The wrapper turns the order around."""
-        return layout[::-1], [sys.maxsize] * len(layout)
-
-    c10d._compute_bucket_assignment_by_size = given
-    try:
-        wrapper._ddp_init_helper(parameters, expects_sparse, wrapper._build_debug_param_to_name_mapping(parameters),
-                                 wrapper.static_graph)
-    finally:
-        c10d._compute_bucket_assignment_by_size = by_size
-    for hook, state in wrapper._comm_hooks:
-        c10d._register_comm_hook(wrapper.reducer, state, hook)
-    if not wrapper._comm_hooks and hook_name.startswith("BuiltinCommHookType."):  # the wrapper does not keep these
-        wrapper._register_builtin_comm_hook(getattr(c10d.BuiltinCommHookType, hook_name.partition(".")[2]))
