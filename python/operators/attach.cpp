@@ -9,10 +9,12 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "collectives/dist.h"
+#include "collectives/rank_context.h"
 #include "inspectors/ranks/ranks.h"
 #include "inspectors/trace/step_reductions.h"
 #include "protocol/dist_error.h"
 #include "python/operators/findings.h"
+#include "python/operators/job_backend.h"
 
 namespace lockstep::python {
 namespace {
@@ -143,27 +145,37 @@ std::optional<inspect::Report> attach(const json& group, const inspect::Inspecti
     mine.group = c10::weak_intrusive_ptr<c10d::ProcessGroup>(pg);
   }
   if (mine.complete) return std::nullopt;
-  const RankSet all = RankSet::all(pg->getSize());
+  const auto in_session = ranks_of_job_group(group.get<std::string>());
+  const RankSet all = in_session ? RankSet(in_session->ranks) : RankSet::all(pg->getSize());
+  const int rank = in_session ? in_session->rank : pg->getRank();
   inspect::RanksOptions quiet;  // only those that all inspectors have are used
   quiet.name(options.name()).deadline(options.deadline()).step(options.step()).publish(false);
-  inspect::Inspection inspection(
-      call, quiet, std::make_unique<Meeting>(mine.store, pg->getRank(), all, mine.meetings, options.deadline()));
+  inspect::Inspection inspection(call, quiet,
+                                 std::make_unique<Meeting>(mine.store, rank, all, mine.meetings, options.deadline()));
   if (inspection.exchange_facts(json())) {
     dist::InitOptions init;
     init.backend = "gloo";  // inspectors exchange tensors on the host
-    init.rank = pg->getRank();
-    init.world_size = pg->getSize();
+    init.rank = rank;
+    init.world_size = in_session ? in_session->world_size : pg->getSize();
     init.store = mine.store;
     init.connect_timeout = std::max<std::chrono::milliseconds>(options.deadline(), std::chrono::minutes(1));
-    dist::init_process_group(init);
+    if (static_cast<int>(all.size()) == init.world_size)
+      dist::init_process_group(init);
+    else  // after %dist_continue
+      dist::set_current_context(
+          std::make_shared<dist::RankContext>(dist::ContextOptions{.rank = rank,
+                                                                   .world_size = init.world_size,
+                                                                   .store = mine.store,
+                                                                   .connect_timeout = init.connect_timeout,
+                                                                   .loopback = std::nullopt,
+                                                                   .members = all}));
     mine.complete = true;
     return std::nullopt;
   }
   inspect::Report report;
   inspection.conclude(report);
   // publish_from_reporting_rank is not used: it asks the context, which is not there.
-  if (options.publish() && !report.took_part.empty() && report.took_part.ranks().front() == pg->getRank())
-    publish(report);
+  if (options.publish() && !report.took_part.empty() && report.took_part.ranks().front() == rank) publish(report);
   return report;
 }
 

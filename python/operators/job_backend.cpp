@@ -401,6 +401,13 @@ json job_groups() {
   return {{"groups", names}};
 }
 
+std::optional<JobRanks> ranks_of_job_group(const std::string& group) {
+  for (const auto& [made, backend] : living_groups())
+    if (const Description& each = made.description; each.group == group)
+      return JobRanks{.rank = each.global_rank, .world_size = each.world_size, .ranks = each.ranks};
+  return std::nullopt;
+}
+
 json compare_job_groups(const Call& call) {
   const json& arguments = call.arguments;
   const auto groups = living_groups();
@@ -439,8 +446,12 @@ json reconnect_job_backend(const Call& call) {
     dist::WatchedGroup& group = *backend->group();
     const RankSet lost = RankSet(mine.ranks) - live;
     group.break_off(dist::log_layout::BreakCause::excluded,
-                    !lost.empty()     ? fmt::format("group {} needs {}, which {} lost", mine.label, lost.words(),
-                                                lost.size() == 1 ? "is" : "are")
+                    !lost.empty()     ? fmt::format("group {} needs {}, which {} lost{}", mine.label, lost.words(),
+                                                lost.size() == 1 ? "is" : "are",
+                                                mine.label.starts_with("default")
+                                                        ? ". %dist_continue makes the ranks that are left the default "
+                                                          "group, %restart starts the lost ones again"
+                                                        : "")
                     : without.empty() ? fmt::format("group {} could not be connected again", mine.label)
                                       : fmt::format("{} that started again {} not made group {}: make a new one with "
                                                     "dist.new_group on all ranks",
@@ -501,11 +512,14 @@ json make_wrapper(const Call& call) {
 json leave_cell(const Call&) {
   const auto log = job_log();
   bool is_broken = false;
-  for (const auto& [made, backend] : living_groups())
-    is_broken = is_broken || (!backend->group()->live() && !backend->group()->excluded());
-  return {{"meetings", dist::meetings()},
-          {"regroup", is_broken},
-          {"collectives", log ? json(dist::CollectiveLogReader(log->mapping()).progress()) : json::object()}};
+  auto progress = log ? dist::CollectiveLogReader(log->mapping()).progress() : std::map<std::string, int64_t>();
+  for (const auto& [made, backend] : living_groups()) {
+    if (backend->group()->excluded())
+      progress.erase(made.description.label);  // its ranks may have left it at different collectives
+    else
+      is_broken = is_broken || !backend->group()->live();
+  }
+  return {{"meetings", dist::meetings()}, {"regroup", is_broken}, {"collectives", progress}};
 }
 
 json calls_in_flight(const Call&) {

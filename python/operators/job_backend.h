@@ -2,6 +2,9 @@
 // tensors and, where Python gives it, over NCCL for CUDA tensors. docs/python.md says what it is for.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "python/operators/call.h"
 
@@ -20,6 +23,14 @@ nlohmann::json make_job_backend(const Call& call);
 
 /// Returns {"groups": c10d's names of the groups of this rank that have the backend}, in the order in which they were made.
 nlohmann::json job_groups();
+
+/// The numbers of the ranks of a group of job_groups() in the session or job, by which findings call them.
+struct JobRanks {
+  int rank = 0, world_size = 1;
+  std::vector<int> ranks;
+};
+/// Returns nothing for a group that has another backend.
+std::optional<JobRanks> ranks_of_job_group(const std::string& group);
 
 /// Returns "missing" ({GROUP: RANKS}: members of a group that have not made it) and "fresh" (ranks that say "is_fresh": their
 /// processes have replaced lost ones). Collective over "live" ranks. "generation" and "timeout" as in

@@ -75,7 +75,7 @@ void DeathReports::advise() {
   }
   const bool comes_back = services_.keeps_past_cells() && services_.workers.has_store() &&
                           std::ranges::all_of(dead, [&](int rank) { return services_.workers.can_restart(rank); });
-  const bool can_go_on = !services_.options.has_python_ranks() && services_.workers.has_store();
+  const bool can_go_on = services_.options.can_continue() && services_.workers.has_store();
   if (live.empty()) {
     services_.message(
         fmt::format("no rank is left: {}%dist_reset starts them afresh, %history and %save have the cells so far",

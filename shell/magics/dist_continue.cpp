@@ -31,13 +31,23 @@ CellOutcome continue_without_the_dead(MagicCall& call) {
 
 namespace {
 
+/// Brings wrappers in step, and shows what goes on in Python, and what has to be made again.
+CellOutcome report_of_python(MagicCall& call) {
+  CellSettings settings;
+  settings.ranks = call.session.live_ranks();
+  settings.own_names = true;
+  const std::string code = "__import__('lockstep.session._members', fromlist=['run']).run()";
+  return {.status = call.session.run_python(code, settings, 1).status, .findings = {}};
+}
+
 CellOutcome dist_continue(MagicCall& call) {
   SessionCore& session = call.session;
   if (!session.started()) throw UsageError("no ranks are running: the next cell starts them");
-  if (session.options().has_python_ranks())
-    throw UsageError(
-        "%dist_continue is for C++ sessions: ranks in Python can't be numbered anew. %restart brings ranks back");
-  return continue_without_the_dead(call);
+  if (!session.options().can_continue())
+    throw UsageError("%dist_continue needs the backend lockstep: ranks with --backend " + session.options().backend +
+                     " can't connect again. %dist_reset starts all ranks afresh");
+  const CellOutcome outcome = continue_without_the_dead(call);
+  return outcome.status == CellStatus::ok && session.options().has_python_ranks() ? report_of_python(call) : outcome;
 }
 
 const RegisterMagic kDistContinue(
@@ -46,7 +56,7 @@ const RegisterMagic kDistContinue(
      .help = "`rank`, `world_size`, dist:: and DistributedDataParallel follow: ranks count from 0 there, in their "
              "order. At "
              "the prompt\nthey keep their numbers. %restart takes a dead rank in again. Not while a rank is in a cell: "
-             "%abort frees it.",
+             "%abort frees it.\nIn Python it lists what follows, and what has to be made again.",
      .line = dist_continue,
      .in_sessions = true});
 

@@ -63,8 +63,12 @@ CellOutcome restore_python(MagicCall& call, const std::optional<int>& from, cons
   CellSettings settings;
   settings.ranks = call.session.live_ranks();
   settings.own_names = true;
+  const RankSet all = call.session.default_ranks();  // torch numbers them in their order
+  const auto number = [&](int rank) { return std::ranges::find(all.ranks(), rank) - all.ranks().begin(); };
+  std::vector<std::ptrdiff_t> taking;
+  for (const int rank : to) taking.push_back(number(rank));
   const std::string code = fmt::format("__import__('lockstep.session._restore', fromlist=['run']).run({}, [{}])",
-                                       from ? std::to_string(*from) : "None", fmt::join(to.ranks(), ", "));
+                                       from ? std::to_string(number(*from)) : "None", fmt::join(taking, ", "));
   return {.status = call.session.run_python(code, settings, 1).status, .findings = {}};
 }
 
@@ -95,7 +99,7 @@ CellOutcome start_again(MagicCall& call, const RankSet& ranks, const std::option
                                 : restarted.is_interrupted ? CellStatus::interrupted
                                                            : CellStatus::error,
                       .findings = {}};
-  if (is_whole && session.options().has_python_ranks() && session.dead_ranks().empty())
+  if (is_whole && session.options().has_python_ranks() && session.default_ranks() == session.live_ranks())
     outcome = restore_python(call, from, ranks);
   else if (is_whole && from)
     outcome = restore(call, *from, ranks);

@@ -74,6 +74,8 @@ struct SessionOptions {
   bool ends_at_continue =
       false;  // the prompt of `lockstep run -- LAUNCHER…`: continue gives the terminal back to the job
   bool has_python_ranks() const { return job || python; }
+  /// Whether ranks that live can be the default group without the others: PyTorch's own backends can't connect again.
+  bool can_continue() const { return !has_python_ranks() || (!job && (backend == "auto" || backend == kSharedMemory)); }
   RecordOptions record;
   std::optional<ReplayedRank> replay;
   std::optional<Rehearsal> rehearsal;  // ranks load objects and run none of them: `lockstep build`

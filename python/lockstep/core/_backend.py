@@ -18,6 +18,11 @@ NAME = "lockstep"
 _boxes = itertools.count(1)
 _options: dict[str, tuple[Any, Any]] = {}  # by the name of a group: what it was made with
 label_of_world = ""  # what logs and errors call the default group; empty: as c10d does
+numbers: list[int] = []
+"""Of a session whose default group is not all of its ranks: the numbers that these have in the session, in their order.
+Logs, errors and connections go by these. Empty: they are those of the default group."""
+numbers_in_session = 0  # how many ranks the session has
+is_loopback = False  # whether all ranks of the session are on this machine
 rejoining: dict[str, Any] = {}
 """Of a process that replaces a lost rank, until its first reconnect(): "loopback", whether all ranks are on this machine.
 The groups that it makes exist on the other ranks already; that call connects them."""
@@ -139,6 +144,8 @@ def _create(options: Any, backend_options: Any) -> Any:
     """Called by torch.distributed for each process group, on its ranks."""
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     whole = not options.global_ranks_in_group
+    if numbers:
+        ranks = [numbers[each] for each in ranks]
     group_rank = int(options.group_rank)
     group = str(options.group_id)
     cuda = _cuda_transport(options, backend_options)
@@ -151,12 +158,12 @@ def _create(options: Any, backend_options: Any) -> Any:
             rank=group_rank,
             ranks=ranks,
             global_rank=ranks[group_rank],
-            world_size=options.group_size if whole else dist.get_world_size(),
+            world_size=numbers_in_session if numbers else options.group_size if whole else dist.get_world_size(),
             timeout=options.timeout.total_seconds(),
             cuda=cuda is not None,
             check=_checks(),
-            connects=not rejoining,
-            loopback=rejoining.get("loopback", False),
+            connects=not rejoining and not (whole and numbers),
+            loopback=rejoining.get("loopback", is_loopback),
         )
     _options[group] = (options, backend_options)
     return box._get_backend(torch.device("cpu"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lockstep.core import _library
+from lockstep.core import _backend, _library
 
 
 def is_there() -> bool:
@@ -30,6 +30,18 @@ def has_launcher() -> bool:
 
 def rank() -> int:
     return torch.distributed.get_rank() if is_there() else int(_of_launcher()["rank"])
+
+
+def number() -> int:
+    """That of this rank, as findings call it."""
+    return _backend.numbers[rank()] if _backend.numbers else rank()
+
+
+def ranks_of(group: Any) -> list[int]:
+    """As findings call them: by the numbers of the session, which differ from those of torch once its default group does not
+    have all ranks."""
+    ranks: list[int] = torch.distributed.get_process_group_ranks(group)
+    return [_backend.numbers[each] if each >= 0 else -1 - each for each in ranks] if _backend.numbers else ranks
 
 
 def world_size() -> int:

@@ -143,7 +143,7 @@ class CppCells:
             "shell": self._hub,
             "folder": os.path.join(os.path.dirname(self._hub), f"rank-{self._rank}"),
             "rank": {
-                "rank": self._rank,
+                "rank": _group.rank() if _group.is_there() else self._rank,
                 "world_size": _group.world_size(),
                 "local_rank": int(os.environ.get("LOCAL_RANK", str(self._rank))),
                 "node_rank": int(os.environ.get("GROUP_RANK", "0")),

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from lockstep.core import _backend, _library
 from lockstep.prompt import _cells, _prompt, _questions
-from lockstep.session import _again, _debugger, _preempt
+from lockstep.session import _again, _debugger, _members, _preempt
 
 _INTERRUPT_SECONDS = 0.2  # after which a cell that an interrupt has not ended is freed from its collectives
 
@@ -65,6 +65,7 @@ class SessionPrompt(_prompt.Prompt):
     def _regroup(self, message: dict[str, Any]) -> None:
         answer = {"kind": "regrouped", "generation": message["generation"], "ok": True, "message": ""}
         try:
+            _members.follow(list(message["members"]))
             _backend.reconnect(int(message["generation"]), list(message["ranks"]), float(message["timeout_s"]))
         except Exception as error:
             answer.update(ok=False, message=f"{type(error).__name__}: {error}")

@@ -45,6 +45,7 @@ def run(settings: dict[str, Any]) -> NoReturn:
         if settings["device"] != "cpu":
             torch.cuda.set_device(settings["device"])
         _backend.label_of_world = "default"
+        _backend.numbers_in_session, _backend.is_loopback = settings["world_size"], settings["loopback"]
         if settings["generation"] > 0:
             _backend.rejoining["loopback"] = settings["loopback"]
         _again.watch_wrappers()

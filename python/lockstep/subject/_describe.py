@@ -9,7 +9,7 @@ from typing import Any, Iterator, Mapping
 
 import torch
 
-from lockstep.core import _library
+from lockstep.core import _group, _library
 from lockstep.core.errors import ArgumentError
 from lockstep.subject import _sharding
 
@@ -53,7 +53,7 @@ def ranks_of(module: Any) -> list[int] | None:
     """The ranks over which DistributedDataParallel reduces; None without it."""
     if not is_ddp(module):
         return None
-    ranks: list[int] = torch.distributed.get_process_group_ranks(module.process_group)
+    ranks: list[int] = _group.ranks_of(module.process_group)
     return ranks
 
 
@@ -104,7 +104,7 @@ class Description:
     def add_alone(self, name: str, kind: str, value: Any) -> None:
         """What only this rank has, and which nothing on other ranks stands beside."""
         if isinstance(value, torch.Tensor):
-            rank = torch.distributed.get_rank()
+            rank = _group.number()
             self._add_local(name, kind, value, f"rank {rank}", [rank], False)
 
     def add_value(self, name: str, kind: str, value: Any) -> None:

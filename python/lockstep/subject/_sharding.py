@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from lockstep.core import _group
+
 
 @dataclass(frozen=True)
 class Part:
@@ -99,9 +101,9 @@ def flat_units(module: torch.nn.Module) -> list[FlatUnit]:
         group = each.process_group
         whole = each.sharding_strategy == ShardingStrategy.NO_SHARD
         place = "" if whole else f"{group.rank()} of {group.size()}"
-        mesh = set(torch.distributed.get_process_group_ranks(group))
+        mesh = set(_group.ranks_of(group))
         if each.sharding_strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2):
-            mesh |= set(torch.distributed.get_process_group_ranks(each._inter_node_pg))
+            mesh |= set(_group.ranks_of(each._inter_node_pg))
         shapes = ", ".join(f"{key} {list(shape)}" for key, shape in zip(flat._fqns, flat._shapes))
         layout = f"{each.sharding_strategy.name}: {shapes}, {_dtype(flat)}"
         managed = {id(flat), *(id(one) for one in getattr(flat, "_params", None) or [])}

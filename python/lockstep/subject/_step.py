@@ -15,7 +15,7 @@ from typing import Any, Callable, Sequence
 
 import torch
 
-from lockstep.core import _library
+from lockstep.core import _group, _library
 from lockstep.core.errors import ArgumentError, PythonRaised
 from lockstep.subject import _describe, _sharding
 
@@ -183,7 +183,7 @@ def group_of(wrappers: Sequence[torch.nn.parallel.DistributedDataParallel]) -> d
     if not distributed.is_available() or not distributed.is_initialized():
         return None
     group: Any = wrappers[0].process_group if wrappers else distributed.group.WORLD
-    return {"name": str(group.group_name), "ranks": distributed.get_process_group_ranks(group)}
+    return {"name": str(group.group_name), "ranks": _group.ranks_of(group)}
 
 
 def give(value: Any) -> None:

@@ -1,0 +1,148 @@
+"""Which ranks are the default group. After `%dist_continue` these are the ranks that live, numbered anew in their order, and a
+rank that `%restart` brings back is among them again. torch.distributed can't number a group anew, so there is a default
+group for each set of ranks; groups that lost no rank stay."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler
+
+from lockstep.core import _backend
+from lockstep.core.errors import LockstepError
+from lockstep.session import _restore, _state, _wrappers
+
+_Members = tuple[int, ...]  # as the session numbers them
+
+_default_groups: dict[_Members, Any] = {}  # that were made so far; the first has all ranks
+_failures: dict[int, str] = {}  # of wrappers that could not follow, by their id
+
+
+class _Report:
+    """What goes on with the ranks that are left, and what does not. The same on all ranks."""
+
+    def __init__(self, title: str, lines: list[str]) -> None:
+        self.title = title
+        self.lines = lines
+
+    def __repr__(self) -> str:
+        return "\n".join([self.title, *(f"  {each}" for each in self.lines)])
+
+
+def follow(members: list[int]) -> None:
+    """Lets these ranks of the session, of which this is one, be the default group from the next reconnect() on; none: it stays
+    as it is. Local: all ranks of the session that live make the same call."""
+    before, now = _current(), tuple(members)
+    if not members or now == before:
+        return
+    world: Any = distributed_c10d._world
+    group = dist.group.WORLD
+    if _default_groups.setdefault(before, group) is not group:
+        raise LockstepError("a cell has made the default group anew: %dist_reset starts all ranks afresh")
+    first = next(iter(_default_groups.values()))
+    if world.pg_names[first] not in _backend._options:
+        raise LockstepError(f"a default group of the backend {dist.get_backend(first)} can't be of other ranks: %dist_reset "
+                            "starts all ranks afresh")
+    me = before[dist.get_rank()]
+    everything = tuple(range(_backend.numbers_in_session))
+    ranks_of = {each: [_in_session(rank, before) for rank in ranks] for each, ranks in world.pg_group_ranks.items()}
+    _backend.numbers = [] if now == everything else list(now)
+    made = _default_groups.get(now)
+    if made is None:
+        made = _default_groups[now] = _make(now, me, first)
+        ranks_of[made] = list(now)
+    for each, ranks in ranks_of.items():
+        world.pg_group_ranks[each] = {_in_default_group(rank, now): i for i, rank in enumerate(ranks)}
+    # The names of new groups count these: those that all ranks have made, and one more where not all are the default group.
+    for those, each in _default_groups.items():
+        if those == now or each is first:
+            world.pg_names[each] = each.group_name
+        else:
+            world.pg_names.pop(each, None)
+    distributed_c10d._update_default_pg(made)
+    _renumber(dist.get_rank(), len(now), before=(before.index(me), len(before)))
+    _move_objects(group, made)
+
+
+def run() -> _Report:
+    """Collective over the default group: brings wrappers in step, and tells what has followed."""
+    names = sys.modules["__main__"].__dict__
+    size = dist.get_world_size()
+    wrappers = _restore.align_wrappers(names, size, dist.get_rank(), [], None)
+    aligned = [each.partition(":")[0] for each in wrappers]
+    lines = [f"{name}: its next forward is over {size} rank{'' if size == 1 else 's'}, and its gradients are means over these"
+             for name in aligned if names[name].process_group is dist.group.WORLD]
+    for name, value in _state.values(names):
+        if isinstance(value, DistributedSampler) and value.num_replicas != size:
+            lines.append(f"not {name}: its shares are of {value.num_replicas} ranks; make it again")
+        elif isinstance(value, dist.ProcessGroup) and (lost := _lost_of(value)):
+            lines.append(f"not {name}: the group needs {_state.words(lost)}; make it again")
+        elif isinstance(value, DistributedDataParallel) and (lost := _lost_of(value.process_group)):
+            lines.append(f"not {name}: its group needs {_state.words(lost)}; make both again")
+        elif id(value) in _failures:
+            lines.append(f"not {name}: {_failures[id(value)]}; make it again")
+    everything = _state.gather(lines)
+    return _Report(f"over {_state.words(list(_current()))}:", list(dict.fromkeys(line for each in everything for line in each)))
+
+
+def _current() -> _Members:
+    return tuple(_backend.numbers or range(_backend.numbers_in_session))
+
+
+def _in_session(rank: int, members: _Members) -> int:
+    return members[rank] if rank >= 0 else -1 - rank
+
+
+def _in_default_group(rank: int, members: _Members) -> int:
+    """A number below 0 for one that is not in it, which no call can name."""
+    return members.index(rank) if rank in members else -1 - rank
+
+
+def _lost_of(group: Any) -> list[int]:
+    """As the session numbers them."""
+    return sorted(-1 - each for each in distributed_c10d._world.pg_group_ranks.get(group, {}) if each < 0)
+
+
+def _make(members: _Members, me: int, first: Any) -> Any:
+    """In the store of the group of all ranks, and without connections yet."""
+    world: Any = distributed_c10d._world
+    name, (backend, store) = world.pg_names[first], world.pg_map[first]
+    options, backend_options = _backend._options[name]
+    _backend.label_of_world = f"default of {_state.words(list(members))}"
+    group, _ = distributed_c10d._new_process_group_helper(
+        len(members), members.index(me), [], backend, store, f"{name}-of-{'-'.join(map(str, members))}",  # type: ignore[arg-type]
+        backend_options=backend_options, timeout=options.timeout, group_desc="default_pg")
+    return group
+
+
+def _renumber(rank: int, size: int, before: tuple[int, int]) -> None:
+    """What cells and libraries read; a name that a cell has given another value stays."""
+    names = sys.modules["__main__"].__dict__
+    for name, was, now in (("rank", before[0], rank), ("world_size", before[1], size)):
+        if type(names.get(name)) is int and names[name] == was:
+            names[name] = now
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size))
+
+
+def _move_objects(before: Any, now: Any) -> None:
+    """Those that hold the default group by the group."""
+    names = sys.modules["__main__"].__dict__
+    for name, value in _state.values(names):
+        if value is before:
+            names[name] = now
+    for each in gc.get_objects():  # in containers and attributes, too
+        if issubclass(type(each), DistributedDataParallel) and getattr(each, "process_group", None) is before:
+            try:
+                _wrappers.move(each, before, now)
+                _failures.pop(id(each), None)
+            except Exception as error:  # the others have to go on
+                _failures[id(each)] = f"{type(error).__name__}: {error}"
+        elif issubclass(type(each), torch.nn.SyncBatchNorm) and each.process_group is before:
+            each.process_group = now
