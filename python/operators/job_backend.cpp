@@ -414,8 +414,8 @@ json compare_job_groups(const Call& call) {
   json missing = json::object(), fresh = json::array();
   if (groups.empty()) return {{"missing", missing}, {"fresh", fresh}};
   const MadeGroup& first = groups.front().first;  // the default group, which all ranks have
-  json mine = json::array();
-  for (const auto& [made, backend] : groups) mine.push_back(made.description.group);
+  json mine = json::object();
+  for (const auto& [made, backend] : groups) mine[made.description.group] = made.description.ranks;
   const auto theirs =
       dist::exchange(first.store, fmt::format("regroup-{}/groups", arguments.at("generation").get<int64_t>()),
                      first.description.global_rank, RankSet(arguments.at("live").get<std::vector<int>>()),
@@ -427,8 +427,10 @@ json compare_job_groups(const Call& call) {
     for (const int rank : made.description.ranks) {
       const auto said = theirs.find(rank);
       if (said == theirs.end()) continue;
-      const json& names = said->second.at("groups");
-      if (std::ranges::find(names, json(made.description.group)) == names.end()) without.insert(rank);
+      const json& theirs_made = said->second.at("groups");
+      const auto found = theirs_made.find(made.description.group);
+      // Ranks that ran the cell again may have counted in another default group than those that ran it at its time.
+      if (found == theirs_made.end() || *found != json(made.description.ranks)) without.insert(rank);
     }
     if (!without.empty()) missing[made.description.group] = without.ranks();
   }

@@ -89,8 +89,8 @@ def read(folder: str) -> _Report:
     _lay_out(layouts)
     if why := _take_generators(content[_GENERATORS]):
         left[_GENERATORS] = why
-    generators = [each for each in _of_ranks([] if why else [_GENERATORS])]
-    return _Report(f"restored from {folder}", _of_ranks(restored) + generators, _reasons(left))
+    names = _of_ranks(restored) + _of_ranks([] if why else [_GENERATORS])
+    return _Report(f"restored from {folder}", names, _reasons(left))
 
 
 # ---- Files -----------------------------------------------------------------------------------------------------------
@@ -453,16 +453,13 @@ def _of_ranks(mine: Iterable[str]) -> list[str]:
 
 def _reasons(mine: dict[str, str]) -> list[str]:
     """Why names were left out, in the same way."""
-    return [f"{name}{f' on {words}' if words else ''}: {why}" for (name, why), words in sorted(_by_rank(mine).items())]
-
-
-def _by_rank(mine: dict[str, str]) -> dict[tuple[str, str], str]:
     everything = _state.gather(mine)
     found: dict[tuple[str, str], list[int]] = {}
     for rank, reasons in enumerate(everything):
         for reason in reasons.items():
             found.setdefault(reason, []).append(rank)
-    return {reason: "" if len(ranks) == len(everything) else _state.words(ranks) for reason, ranks in found.items()}
+    return [f"{name}: {why}" if len(ranks) == len(everything) else f"{name} on {_state.words(ranks)}: {why}"
+            for (name, why), ranks in sorted(found.items())]
 
 
 def _size_text(count: int) -> str:

@@ -34,7 +34,7 @@ RankSet all_ranks(MagicCall& call, const std::optional<std::string>& spec) {
     call.session.check_alive(ranks);
     return ranks;
   }
-  if (!call.session.job()) {  // a session's own ranks, of which some may have gone on without the others
+  if (!call.session.options().job) {  // a session's own ranks, of which some may have gone on without the others
     call.session.check_alive(call.session.default_ranks());
     return call.session.default_ranks();
   }
