@@ -51,7 +51,8 @@ class Encoder:
     """Of one file. A tensor that several names hold is written once."""
 
     def __init__(self) -> None:
-        self._tensors: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}  # kept, since a later one could have the address of one that is gone
+        # By its memory and form. It is kept, since a later one could have the address of one that is gone.
+        self._tensors: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def encode(self, value: Any, depth: int = 0) -> Any:
         """Raises Unfit."""
