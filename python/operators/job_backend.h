@@ -32,8 +32,8 @@ struct JobRanks {
 /// Returns nothing for a group that has another backend.
 std::optional<JobRanks> ranks_of_job_group(const std::string& group);
 
-/// Returns "missing" ({GROUP: RANKS}: members of a group that have not made it, or of other ranks) and "fresh" (ranks that say "is_fresh": their
-/// processes have replaced lost ones). Collective over "live" ranks. "generation" and "timeout" as in
+/// Returns "missing" ({GROUP: RANKS}: members of a group that have not made it, or of other ranks) and "fresh" (ranks that
+/// say "is_fresh": their processes have replaced lost ones). Collective over "live" ranks. "generation" and "timeout" as in
 /// reconnect_job_backend.
 nlohmann::json compare_job_groups(const Call& call);
 
