@@ -8,11 +8,11 @@
 #include "inspectors/findings/about.h"
 #include "inspectors/hang/mismatch.h"
 #include "inspectors/hang/words.h"
-#include "inspectors/remains/verdicts.h"
 
 namespace lockstep::shell {
 namespace {
 
+constexpr const char* kInspector = "collectives";  // as in the findings of ranks of one machine
 constexpr size_t kRecords = 256;  // of each rank, among which a call is looked for
 constexpr std::chrono::milliseconds kLinesLimit{1000};
 
@@ -21,7 +21,7 @@ bool overlap(const dist::DifferingCalls& one, const dist::DifferingCalls& other)
 }
 
 Finding finding_about(const RankSet& ranks) {
-  return inspect::About{.inspector = inspect::judging::kComparison, .object = {}, .step = {}, .ranks = ranks}.finding(
+  return inspect::About{.inspector = kInspector, .object = {}, .step = {}, .ranks = ranks}.finding(
       Severity::fault, Verdict::op_mismatch);
 }
 
@@ -65,8 +65,7 @@ std::optional<Finding> CallComparison::differing_call(const CellRun& run, const 
     name_lines(picture, [&](const dist::CollectiveRecord& each) {
       return each.group == first.group && each.seq == first.first && !each.point_to_point;
     });
-    if (auto finding = inspect::mismatch_of_call(picture, first.group, first.first, inspect::judging::kComparison))
-      return finding;
+    if (auto finding = inspect::mismatch_of_call(picture, first.group, first.first, kInspector)) return finding;
   }
   Finding finding = finding_about(members.contains(first.group) ? members.at(first.group) : run.ranks());
   finding.message = first.str();
