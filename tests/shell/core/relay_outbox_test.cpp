@@ -50,7 +50,7 @@ class Outbox : public ::testing::Test {
           if (takes) outbox_.taken();
         }
       }
-      loop_.run_until([] { return false; }, EventLoop::Clock::now());
+      loop_.run_once();
     }
     return words;
   }
