@@ -98,6 +98,7 @@ def serve(listener):
     import launch
     gc.disable()
     launch.import_torch()
+    import torch._dynamo  # noqa: F401  2 s of processor time, in each rank that makes an optimizer or wraps a model
     gc.freeze()
     gc.enable()
     while listener in select.select([listener, 0], [], [])[0]:

@@ -27,7 +27,7 @@ class Job:
             self.runtime = pathlib.Path(folder) / "run"
             self.runtime.mkdir(mode=0o700)
             started = subprocess.run(
-                [PROGRAM, "run", *options, "--findings", findings, "--", *(command or launcher(ranks, torchrun, copied=True)),
+                [PROGRAM, "run", *options, "--findings", findings, "--", *(command or launcher(ranks, torchrun)),
                  script, case],
                 cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=str(self.runtime), **more), stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, text=True)

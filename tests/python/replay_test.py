@@ -45,7 +45,7 @@ class Recorded(unittest.TestCase):
         if case not in self.recordings:
             folder = pathlib.Path(self.folder.name, case)
             folder.mkdir()
-            done = run([PROGRAM, "run", "--record", 3, "--recording", folder / "recording", *options, "--", *launcher(3, copied=True), JOB,
+            done = run([PROGRAM, "run", "--record", 3, "--recording", folder / "recording", *options, "--", *launcher(3), JOB,
                         folder, runs or case], **more)
             self.assertEqual(done.returncode, code, done.stdout[-6000:])
             self.recordings[case] = folder, done.stdout
