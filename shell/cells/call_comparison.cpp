@@ -27,9 +27,10 @@ Finding finding_about(const RankSet& ranks) {
 
 /// Returns the line of an entry of the log of `rank`; empty: it is not known.
 std::string line_of(const inspect::HangPicture& picture, int rank, uint64_t entry) {
-  const inspect::RankPicture* of = picture.rank(rank);
-  const auto line = of ? of->lines.find(entry) : decltype(of->lines.find(entry))();
-  return of && line != of->lines.end() ? line->second : "";
+  const inspect::RankPicture* const of = picture.rank(rank);
+  if (!of) return "";
+  const auto line = of->lines.find(entry);
+  return line == of->lines.end() ? "" : line->second;
 }
 
 }  // namespace

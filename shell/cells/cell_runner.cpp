@@ -200,8 +200,8 @@ CodeResult CellRunner::end_serving(OpenCell& cell, std::string compiler_messages
   cells_.stop_serving();
   CodeResult result;
   if (cell.run.over()) {
-    if (cell.has_met)
-      if (auto finding = comparison_.find(cell.run)) add_finding(std::move(*finding), cell.run.number(), -1);
+    if (auto finding = cell.has_met ? comparison_.find(cell.run) : std::nullopt)
+      add_finding(std::move(*finding), cell.run.number(), -1);
     result = close(cell);
   } else {
     preparation_.settle(cell, true);
