@@ -17,13 +17,13 @@ LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
 class Job:
     """jobs/prompt.py, with a runtime folder of its own."""
 
-    def __init__(self, mode, ranks=2, torchrun=False, **more):
+    def __init__(self, mode, ranks=2, torchrun=False, copied=True, **more):
         self.temporary = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp")  # a socket's path is short
         self.folder = pathlib.Path(self.temporary.name)
         # A rank that is ended by a signal says which of its threads was where.
         self.environment = environment(XDG_RUNTIME_DIR=str(self.folder), PYTHONFAULTHANDLER="1", **more)
         self.ranks = ranks
-        command = [*launcher(ranks, torchrun, copied=True), str(HERE / "jobs" / "prompt.py"), str(self.folder), mode]
+        command = [*launcher(ranks, torchrun, copied), str(HERE / "jobs" / "prompt.py"), str(self.folder), mode]
         self.process = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, cwd=HERE / "jobs")
         self.output = ""

@@ -138,7 +138,7 @@ class Verdicts(unittest.TestCase):
             runtime = pathlib.Path(folder) / "run"
             runtime.mkdir(mode=0o700)
             done = subprocess.run(
-                [PROGRAM, "run", *options, "--findings", findings, "--", *launcher(ranks), "hangs.py", case],
+                [PROGRAM, "run", *options, "--findings", findings, "--", *launcher(ranks, copied=True), "hangs.py", case],
                 cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=str(runtime), HANGS_BACKEND="lockstep"), text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             found = [json.loads(line) for line in findings.read_text().splitlines()]

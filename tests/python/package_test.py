@@ -13,14 +13,15 @@ import time
 import unittest
 import zipfile
 
+import copies
 from ranks import TREE, environment
 
 BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 
 
-def run(code, *, arguments=(), **more):
+def run(code, *, arguments=(), copied=True, **more):
     # Not in the tree: Python would take its folder of headers for a package named lockstep.
-    done = subprocess.run([sys.executable, "-c", code, *arguments], env=environment(**more), stdout=subprocess.PIPE,
+    done = subprocess.run([copies.interpreter() if copied else sys.executable, "-c", code, *arguments], env=environment(**more), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, cwd="/")
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout.strip()
@@ -184,19 +185,19 @@ class Package(unittest.TestCase):
     def test_the_entry_point_never_fails(self):
         path = f"{BUILD / 'python'}:{BUILD / 'python' / 'autoload'}"
         loaded = "import torch, sys\nprint('lockstep' in sys.modules)"
-        self.assertEqual(run(loaded, PYTHONPATH=path), "False")
+        self.assertEqual(run(loaded, copied=False, PYTHONPATH=path), "False")
         rank = {"PYTHONPATH": path, "RANK": "0", "WORLD_SIZE": "1"}
-        self.assertEqual(run(loaded, **rank), "False")
+        self.assertEqual(run(loaded, copied=False, **rank), "False")
         self.assertEqual(run(loaded, LOCKSTEP_JOB="/nonexistent/job", PYTHONPATH=path), "False")  # no rank
         for options in (["-W", "ignore", "-m"], ["-um"], ["-Xfaulthandler", "-mtorch.distributed.run"]):  # a launcher
             module = [] if options[-1].endswith("run") else ["torch.distributed.run"]
             done = subprocess.run([sys.executable, *options, *module, "--help"], text=True, capture_output=True,
                                   env=environment(LOCKSTEP_JOB="/nonexistent/job", **rank))
             self.assertEqual((done.returncode, done.stderr), (0, ""), options)
-        said = run(loaded, LOCKSTEP_JOB="/nonexistent/job", **rank).splitlines()
+        said = run(loaded, copied=False, LOCKSTEP_JOB="/nonexistent/job", **rank).splitlines()
         self.assertEqual(said[-1], "True")
         self.assertRegex(said[0], "this rank is not watched: /nonexistent/job can't be looked at")
-        said = run(loaded, LOCKSTEP_JOB="/nonexistent/job", RANK="0", WORLD_SIZE="1",
+        said = run(loaded, copied=False, LOCKSTEP_JOB="/nonexistent/job", RANK="0", WORLD_SIZE="1",
                    PYTHONPATH=str(BUILD / "python" / "autoload"))
         self.assertIn("this rank is not watched: No module named 'lockstep'", said)
 
@@ -304,7 +305,7 @@ class Asked:
         self.folder = tempfile.TemporaryDirectory(prefix="ls-")
         os.chmod(self.folder.name, 0o700)
         self.process = subprocess.Popen(
-            [sys.executable, str(TREE / "tests" / "python" / "jobs" / name), *arguments],
+            [copies.interpreter(), str(TREE / "tests" / "python" / "jobs" / name), *arguments],
             env=environment(XDG_RUNTIME_DIR=self.folder.name), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True)
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import unittest
 
+import copies
 from ranks import HERE, TREE, environment, launcher
 
 sys.path.insert(0, str(TREE / "tests" / "support"))
@@ -45,22 +46,23 @@ class Recorded(unittest.TestCase):
         if case not in self.recordings:
             folder = pathlib.Path(self.folder.name, case)
             folder.mkdir()
-            done = run([PROGRAM, "run", "--record", 3, "--recording", folder / "recording", *options, "--", *launcher(3), JOB,
+            done = run([PROGRAM, "run", "--record", 3, "--recording", folder / "recording", *options, "--", *launcher(3, copied=True), JOB,
                         folder, runs or case], **more)
             self.assertEqual(done.returncode, code, done.stdout[-6000:])
             self.recordings[case] = folder, done.stdout
         return self.recordings[case]
 
-    def command(self, case, folder, *options, rank=2, runs=None):
+    def command(self, case, folder, *options, rank=2, runs=None, copied=True):
         """Replays what was recorded of `case`, with a script that is in case `runs`."""
         recording = self.recordings[case][0] / "recording"
-        command = [PROGRAM, "replay", recording, "--rank", rank, *options, "--", sys.executable, JOB, folder, runs or case]
+        python = copies.interpreter() if copied else sys.executable
+        command = [PROGRAM, "replay", recording, "--rank", rank, *options, "--", python, JOB, folder, runs or case]
         return [str(each) for each in command]
 
-    def replay(self, case, *options, rank=2, runs=None, code=0, input=None, **more):
+    def replay(self, case, *options, rank=2, runs=None, copied=True, code=0, input=None, **more):
         """What the replay printed, and the lines that it wrote."""
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run(self.command(case, folder, *options, rank=rank, runs=runs), env=environment(**more),
+            done = subprocess.run(self.command(case, folder, *options, rank=rank, runs=runs, copied=copied), env=environment(**more),
                                   cwd=HERE / "jobs", input=input, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   timeout=300)
             if code is not None:
@@ -223,7 +225,8 @@ class Refusals(Recorded):
 
     def test_other_threads_are_said(self):
         self.record("fails", 1)
-        text, _ = self.replay("fails", "--until", 1, code=None, OMP_NUM_THREADS="2")  # sums may differ, and end it
+        # A copy has the threads of its server. Sums may differ, and end the replay.
+        text, _ = self.replay("fails", "--until", 1, copied=False, code=None, OMP_NUM_THREADS="2")
         self.assertIn("torch has 2 threads here, and had 1 when this was recorded", text)
 
 

@@ -406,6 +406,7 @@ class Checkpoints(unittest.TestCase):
             self.assertIn(part, said)
         for code in ("made", "callback", "step", "numpy"):
             self.assertNotRegex(said, rf"[ ,]{code}\b[:,]")
+        self.assertNotIn("_checkpoint.py", f"{run.of('error')}")  # frames of the package say nothing
         errors = [each["message"] for each in run.of("error")]
         self.assertEqual(len(errors), len(wrong) + 2, errors)
         self.assertRegex(errors[0], "could not be written, and files that were there are unchanged:\nrank 1: .*File too large")

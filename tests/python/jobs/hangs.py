@@ -79,6 +79,16 @@ def threw(rank):
     steps(1)
 
 
+def both_threw(rank):
+    """Neither is the consequence of the other."""
+    if rank == CULPRIT:
+        raise ValueError("the first")
+    if rank + CULPRIT == dist.get_world_size() - 1:
+        time.sleep(3)
+        raise ValueError("the second")
+    time.sleep(FOREVER)
+
+
 def killed(rank):
     if rank == CULPRIT:
         os.kill(os.getpid(), signal.SIGKILL)
