@@ -23,6 +23,7 @@ from packages import folder as packages_folder
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", TREE / "build" / "release"))
+TIME_OF_DAY = BUILD / "lib" / "libtests_time_of_day.so"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
 OWN_FOLDERS = ("/tmp", "/run", "/dev/shm")  # empty at the host's start
 
@@ -81,11 +82,12 @@ def missing():
 
 
 class Host:
-    def __init__(self, hosts, name, number, monotonic_s):
+    def __init__(self, hosts, name, number, monotonic_s, time_of_day_s):
         self.name, self.address, self.hosts = name, f"10.9.0.{10 + number}", hosts
         self.port = f"port{number}"  # of the bridge
         self.clock = monotonic_s is not None
         time = ["--time", f"--monotonic={monotonic_s}", f"--boottime={monotonic_s}"] if self.clock else []
+        self.variables = {"LD_PRELOAD": str(TIME_OF_DAY), "AHEAD_S": str(time_of_day_s)} if time_of_day_s else {}
         self.keeper = subprocess.Popen(
             [*UNSHARE, *time, "sh", "-c", START, "sh", name, hosts.addresses(name), hosts.packages, str(hosts.home),
              *hosts.kept()],
@@ -127,7 +129,8 @@ class Host:
     def environment(self):
         kept = {name: value for name, value in os.environ.items()
                 if not name.startswith(("XDG_", "SSH_", "LC_")) and name not in ("TMPDIR", "HOME", "HOSTNAME", "PWD")}
-        return {**kept, "HOME": str(self.hosts.home), "XDG_RUNTIME_DIR": "/run/user/0", "PATH": path(), "LC_ALL": "C.UTF-8"}
+        return {**kept, "HOME": str(self.hosts.home), "XDG_RUNTIME_DIR": "/run/user/0", "PATH": path(), "LC_ALL": "C.UTF-8",
+                **self.variables}
 
     def processes(self):
         """The command lines of its processes by id, without process 1."""
@@ -191,10 +194,10 @@ class Host:
 
 class Hosts:
     """`names` are known to all hosts by /etc/hosts, unless `names_resolve` is False: then a host knows only itself.
-    `monotonic_s` has the seconds by which the monotonic clock of a host, by name, is ahead of the machine's. Hosts
-    share the clock for the time of day."""
+    `monotonic_s` has the seconds by which the monotonic clock of a host, by name, is ahead of the machine's;
+    `time_of_day_s` those of the time of day, for what is started there by this class or by sshd."""
 
-    def __init__(self, *names, names_resolve=True, monotonic_s={}):
+    def __init__(self, *names, names_resolve=True, monotonic_s={}, time_of_day_s={}):
         self.names, self.names_resolve = ("hub", *names), names_resolve
         self.packages = packages_folder()
         # Shared by the hosts, as by a file server. Short, since paths of sockets are.
@@ -209,7 +212,7 @@ class Hosts:
         self.by_name = {}
         try:
             for number, name in enumerate(self.names):
-                self.by_name[name] = Host(self, name, number, monotonic_s.get(name))
+                self.by_name[name] = Host(self, name, number, monotonic_s.get(name), time_of_day_s.get(name))
             for host in self.by_name.values():
                 host.wait_until_ready()
             self.hub = self.by_name["hub"]

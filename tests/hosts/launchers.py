@@ -16,7 +16,7 @@ PermitRootLogin yes
 PasswordAuthentication no
 HostKey {folder}/host
 AuthorizedKeysFile {folder}/user.pub
-SetEnv PATH={path} XDG_RUNTIME_DIR=/run/user/0
+SetEnv PATH={path} XDG_RUNTIME_DIR=/run/user/0 {variables}
 Subsystem sftp internal-sftp
 """
 SSH = """
@@ -80,7 +80,8 @@ class Sshd:
         self.daemons = {}
         for host in hosts.by_name.values():
             write(host, "/etc/ssh/ssh_config", SSH.format(folder=folder))
-            write(host, "/etc/ssh/sshd_config", SSHD.format(folder=folder, path=path()))
+            write(host, "/etc/ssh/sshd_config", SSHD.format(
+                folder=folder, path=path(), variables=" ".join(f"{name}={value}" for name, value in host.variables.items())))
             host.run("sh", "-c", "mkdir -m 755 -p /run/sshd; grep -q ^sshd: /etc/passwd ||"
                                  " echo 'sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin' >> /etc/passwd")
             self.daemons[host.name] = host.start("/usr/sbin/sshd", "-D", "-e", stderr=subprocess.PIPE, text=True)

@@ -271,10 +271,11 @@ class Unreached(unittest.TestCase):
 class Losses(OnTwoHosts):
     """What happens while rank 3 sleeps and the others wait for it."""
 
-    def start(self, hosts):
+    def start(self, hosts, case="sleeps"):
         """Starts the job by hand, and returns when all ranks are there, and node1 judges those of node2."""
-        variables = {**VARIABLES, "TORCHELASTIC_RUN_ID": self.id(), "HANGS_SAYS": "pid"}
-        jobs = [hosts[name].start(*RUN, *options, "--", *ranks_of_host("sleeps", number), stdin=subprocess.DEVNULL,
+        variables = {**VARIABLES, "TORCHELASTIC_RUN_ID": f"{self.id()} {case}", "HANGS_SAYS": "pid"}
+        run = PATIENT_RUN if "threw" in case else RUN
+        jobs = [hosts[name].start(*run, *options, "--", *ranks_of_host(case, number), stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
                 for number, (name, options) in enumerate((("node1", ["--hosts", "node2"]), ("node2", [])))]
         for job in jobs:
@@ -363,12 +364,18 @@ class Losses(OnTwoHosts):
         self.assert_nothing_is_left()
 
     def test_clocks_that_are_an_hour_apart(self):
-        with Hosts("node1", "node2", monotonic_s={"node2": 3600}) as hosts:
+        with Hosts("node1", "node2", monotonic_s={"node2": 3600}, time_of_day_s={"node2": 3600}) as hosts:
             launchers.Sshd(hosts)
             codes, errors = self.finish(self.start(hosts))
-        self.assertEqual(codes, [4, 4], errors)
-        self.assertIn("ranks 0-2 wait in all_reduce #4", self.fault_in("".join(errors)))
-        self.assertIn("rank 3 sleeps", self.fault_in("".join(errors)))
+            self.assertEqual(codes, [4, 4], errors)
+            self.assertIn("ranks 0-2 wait in all_reduce #4", self.fault_in("".join(errors)))
+            self.assertIn("rank 3 sleeps", self.fault_in("".join(errors)))
+            # Of two ranks that fail by themselves, the one that was first comes last, whatever the clock of its host says.
+            codes, errors = self.finish(self.start(hosts, "both_threw"))
+        faults = [line for line in "".join(errors).splitlines() if line.startswith("✗")]
+        self.assertEqual([len(faults), *codes], [2, 1, 1], errors)
+        self.assertIn("rank 0 raised ValueError: the second", faults[0])
+        self.assertIn("rank 3 raised ValueError: the first", faults[1])
 
     def test_another_user_does_not_see_the_job(self):
         jobs = self.start(self.hosts)
