@@ -14,6 +14,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from lockstep.core import _exceptions
+from lockstep.core.errors import LockstepError
 from lockstep.prompt import _frames, _scope
 
 if TYPE_CHECKING:
@@ -181,17 +182,18 @@ def trace_of_user(error: BaseException, cell: str) -> TracebackType | None:
 
 def describe_error(error: BaseException, number: int) -> dict[str, Any]:
     """The fields of CellError (protocol/worker_messages.h)."""
-    trace = traced = trace_of_user(error, file_name(number))
+    traced = trace_of_user(error, file_name(number))
     line = 0
     if isinstance(error, SyntaxError) and error.filename == file_name(number):
         line = error.lineno or 0
     frames = []
-    while trace is not None:
-        code = trace.tb_frame.f_code
+    for frame, at in traceback.walk_tb(traced):
+        code = frame.f_code
         if code.co_filename == file_name(number):
-            line = trace.tb_lineno or 0
-        frames.append(f"{code.co_name}() at {code.co_filename.strip('<>')}, line {trace.tb_lineno}")
-        trace = trace.tb_next
+            line = at or 0
+        frames.append((code.co_filename, f"{code.co_name}() at {code.co_filename.strip('<>')}, line {at}"))
+    while frames and _says_nothing(error, frames[-1][0]):
+        frames.pop()
     return {
         "type": _exceptions.name_of(error),
         "message": _exceptions.message_of(error),
@@ -199,9 +201,14 @@ def describe_error(error: BaseException, number: int) -> dict[str, Any]:
         "where_cell": number,
         "where_line": line,
         "root_cause": True,
-        "stack": frames[::-1],
+        "stack": [text for _, text in reversed(frames)],
         "traceback": _exceptions.shortened(_traceback_of(error, traced), _LONGEST_VALUE),
     }
+
+
+def _says_nothing(error: BaseException, innermost: str) -> bool:
+    """Whether the innermost frame, of that file, is the handler of an interrupt, or what has raised an error of this package."""
+    return isinstance(error, (KeyboardInterrupt, LockstepError)) and _frames.is_ours(innermost)
 
 
 def _traceback_of(error: BaseException, trace: TracebackType | None) -> str:
@@ -209,8 +216,8 @@ def _traceback_of(error: BaseException, trace: TracebackType | None) -> str:
     try:
         described = traceback.TracebackException(type(error), error, trace, compact=True)
         stack = described.stack
-        while isinstance(error, KeyboardInterrupt) and stack and _frames.is_ours(stack[-1].filename):
-            stack.pop()  # the handler of the interrupt
+        while stack and _says_nothing(error, stack[-1].filename):
+            stack.pop()
         return "".join(described.format()).rstrip("\n")
     except BaseException as failure:  # of the program's class
         return f"{_exceptions.name_of(error)}, whose traceback can't be made: {type(failure).__name__}"
