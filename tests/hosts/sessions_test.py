@@ -26,14 +26,14 @@ class Sessions(unittest.TestCase):
             raise unittest.SkipTest(missing)
         launchers.Sshd(cls.hosts)
 
-    def start(self, cells, *options, ranks="4", command=()):
+    def start(self, cells, *options, ranks="4", command=(), cwd=TREE):
         """Runs cells, or a script, from the hub."""
         script = cells
         if not isinstance(cells, pathlib.Path):
             mark, name = ("# %%", "cells.py") if any("--python" in str(each) for each in options) else ("// %%", "cells.cpp")
             script = self.hosts.folder / name
             script.write_text("".join(f"{mark}\n{cell}\n" for cell in cells))
-        return self.hosts["hub"].start(*command, LOCKSTEP, "run", "-n", ranks, *options, script, cwd=TREE,
+        return self.hosts["hub"].start(*command, LOCKSTEP, "run", "-n", ranks, *options, script, cwd=cwd,
                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                        text=True)
 
@@ -87,6 +87,28 @@ class Sessions(unittest.TestCase):
         self.assertNotIn("resident (process", output)  # of this machine
         self.assertIn("rank 3: exit in cell", output)
         self.assertIn("ended with exit code 3", output)
+        self.assert_nothing_is_left()
+
+    def test_hosts_that_share_no_folder(self):
+        """Their homes have LibTorch, and nothing else."""
+        for name in ("node1", "node2"):
+            node = self.hosts[name]
+            node.run("sh", "-c", 'mount -t tmpfs home "$1" && mkdir -p "$1/.cache/lockstep" && '
+                                 'ln -s "$2/lockstep/libtorch" "$1/.cache/lockstep/"', "sh", self.hosts.home, module.CACHE)
+            self.addCleanup(node.run, "umount", self.hosts.home)
+        here = self.hosts["hub"].run("mktemp", "-d").strip()  # in a /tmp that only the hub sees
+        net = ("struct Net : torch::nn::Module { torch::nn::Linear fc{4, 2}; Net() { register_module(\"fc\", fc); }"
+                  " torch::Tensor forward(torch::Tensor x) { return fc(x); } };")
+        output = self.run_cells([net, "auto net = std::make_shared<Net>(); ddp::DistributedDataParallel model(net);",
+                                 "model.forward(torch::ones({3, 4})).sum().backward();", "%verify net", "%grads net"], cwd=here)
+        self.assertIn(f"node2 has no folder {here} (No such file or directory): its ranks start in {self.hosts.home}\n", output)
+        self.assertIn("✓ net: equal on ranks 0-3: 2 tensors", output)
+        self.assertIn("✓ net: gradients are equal and finite on ranks 0-3", output)
+        output = self.run_cells(["total = torch.ones(1) * rank\ndist.all_reduce(total)\ntotal.item()",
+                                 "%%cpp\nauto twice = torch::ones({1}) * rank * 2; dist::all_reduce(twice); twice.item<float>()"],
+                                f"--python={sys.executable}", cwd=here)
+        self.assertIn("0-3 = 6.0\n", output)
+        self.assertIn("0-3 = 12\n", output)
         self.assert_nothing_is_left()
 
     def test_from_a_prompt(self):
