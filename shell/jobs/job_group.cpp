@@ -192,14 +192,16 @@ void JobGroup::await_death(int number) {
 std::optional<RankExit> JobGroup::take_end(int number) {
   const JobMember* const member = job_.rank(number);
   if (member && member->proxy && !members_[static_cast<size_t>(number)].end) return std::nullopt;
-  const SeenEnd end = end_of(number);
+  const bool is_here = !members_[static_cast<size_t>(number)].end;
+  SeenEnd end = end_of(number);
+  if (is_here) end.note(memory_kills_.rise());
   if (end.is_clean() || !end.is_known()) finished_.insert(number);
-  return RankExit{end.words(), end.wait_status && WIFSIGNALED(*end.wait_status) ? WTERMSIG(*end.wait_status) : 0};
+  return end.exit(is_here);
 }
 
 SeenEnd JobGroup::end_of(int number) const {
   if (const auto& end = members_[static_cast<size_t>(number)].end) return *end;
-  SeenEnd end{.rank = number, .wait_status = wait_status_of_zombie(rank(number).pid)};
+  SeenEnd end{.rank = number, .pid = rank(number).pid, .wait_status = wait_status_of_zombie(rank(number).pid)};
   for (const std::string& folder : job_.folders)
     if (const Job job = read_job(folder); const JobMember* member = job.rank(number))
       if (member->facts.pid == rank(number).pid && member->facts.end) end.said = member->facts.end;
@@ -213,7 +215,7 @@ void JobGroup::buried(int number, State before) {
   if (before == State::ready) {
     protocol::CellError error;
     error.type = end && end->signal != 0 ? signal_name(end->signal) : "exit";
-    error.message = end ? end->words : "the rank goes on with its program";
+    error.message = end ? end->words + end->core : "the rank goes on with its program";
     listener_.died(number, error);
   } else if (end) {
     listener_.warning(fmt::format("rank {} {}", number, end->words));

@@ -101,6 +101,7 @@ class JobGroup : public RankGroup {
   RankSet expected_;  // have stopped and not connected yet
   RankSet arrivals_;  // not announced yet
   RankSet finished_;
+  MemoryKillCounter memory_kills_;
   Deadline announcement_;
   std::string prelude_;  // its file; empty: no C++ cell has run
   std::shared_ptr<const std::string> prelude_bytes_;  // once they have been sent

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -360,17 +359,14 @@ void PythonRanks::ended(int rank) {
   if (!is_ready(process.pidfd.get(), POLLIN)) return;
   loop_.forget(process.pidfd.get());
   process.has_ended = true;
-  SeenEnd end{.rank = rank, .wait_status = wait_status_of_zombie(process.pid)};
+  SeenEnd end{.rank = rank, .pid = process.pid, .wait_status = wait_status_of_zombie(process.pid)};
   const Job job = folder_.read();
   if (const JobMember* member = job.rank(rank); member && member->facts.pid == process.pid)
     end.said = member->facts.end;
   ::kill(-process.pid, SIGKILL);  // what is left of its group: it is a zombie, so the number is its own
   store_->rank_has_ended(rank, process.pid, ending_);
   end.note(memory_kills_.rise());
-  ProcessEnd killed;
-  if (end.wait_status && WIFSIGNALED(*end.wait_status))
-    killed = {.signal = WTERMSIG(*end.wait_status), .core = WCOREDUMP(*end.wait_status) != 0};
-  listener_.ended(rank, {end.words(), killed.signal, core_words(killed, process.pid)});
+  listener_.ended(rank, end.exit(/*is_here=*/true));
 }
 
 void PythonRanks::kill(int rank) {

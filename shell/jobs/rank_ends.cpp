@@ -126,6 +126,12 @@ std::string SeenEnd::words() const {
                      code);
 }
 
+RankExit SeenEnd::exit(bool is_here) const {
+  if (!wait_status || !WIFSIGNALED(*wait_status)) return {.words = words()};
+  const ProcessEnd killed = {.signal = WTERMSIG(*wait_status), .core = WCOREDUMP(*wait_status) != 0};
+  return {words(), killed.signal, is_here ? core_words(killed, static_cast<pid_t>(pid)) : ""};
+}
+
 std::vector<SeenEnd> read_launcher_report(const std::string& folder) {
   std::ifstream file(protocol::launcher_report(folder));
   std::vector<SeenEnd> failures;

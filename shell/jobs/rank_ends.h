@@ -9,6 +9,7 @@
 #include "inspectors/remains/remains.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/processes/deaths.h"
+#include "shell/processes/rank_place.h"
 
 namespace lockstep::shell {
 
@@ -42,6 +43,8 @@ struct SeenEnd {
   void note(const std::optional<MemoryKills>& kills);
   /// Returns "was killed by SIGKILL: probably out of memory (…)".
   std::string words() const;
+  /// Returns the end as sessions report it. `is_here`: the process ran on this machine, which has its core file.
+  RankExit exit(bool is_here) const;
 };
 
 /// Returns the ranks that failed, as torchrun reports them, and those that it has ended then; empty without a report.

@@ -1,4 +1,4 @@
-"""Runs a job of jobs/, and reads what its ranks have written."""
+"""Runs a job of jobs/, and reads what its ranks have written; what tests know of this system."""
 
 import importlib.metadata
 import json
@@ -17,6 +17,22 @@ TREE = HERE.parent.parent
 TORCH = importlib.metadata.version("torch")
 # c10d's hooks log the collectives of jobs under `lockstep run`.
 HAS_HOOKS = tuple(int(each) for each in TORCH.split(".")[:2]) >= (2, 14)
+
+
+# Of a program in Python that is to leave a core file.
+SMALL_CORE = """import resource
+hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (1 << 20 if hard < 0 else min(hard, 1 << 20), hard))"""
+
+
+def leaves_core():
+    """Whether the system writes a core file, or gives it to a program."""
+    with tempfile.TemporaryDirectory() as folder:
+        child = subprocess.Popen([sys.executable, "-c", f"{SMALL_CORE}\nimport os\nos.abort()"], cwd=folder,
+                                 stderr=subprocess.DEVNULL)
+        _, status = os.waitpid(child.pid, 0)
+        child.returncode = status
+    return os.WCOREDUMP(status)
 
 
 def environment(**more):

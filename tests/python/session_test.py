@@ -14,7 +14,7 @@ import time
 import unittest
 
 import copies
-from ranks import HERE, environment
+from ranks import HERE, SMALL_CORE, environment, leaves_core
 
 sys.path[:0] = [str(HERE.parent / "shell" / "terminal"), str(HERE.parent / "support")]
 from terminal_screen import Program  # noqa: E402
@@ -22,21 +22,6 @@ from tmux import Terminal  # noqa: E402
 
 PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ )?▸ *\n?\Z"
 LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
-
-
-SMALL_CORE = """import resource
-hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-resource.setrlimit(resource.RLIMIT_CORE, (1 << 20 if hard < 0 else min(hard, 1 << 20), hard))"""
-
-
-def leaves_core():
-    """Whether the system writes a core file, or gives it to a program."""
-    with tempfile.TemporaryDirectory() as folder:
-        child = subprocess.Popen([sys.executable, "-c", f"{SMALL_CORE}\nimport os\nos.abort()"], cwd=folder,
-                                 stderr=subprocess.DEVNULL)
-        _, status = os.waitpid(child.pid, 0)
-        child.returncode = status
-    return os.WCOREDUMP(status)
 
 
 class Session:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import unittest
 
-from attached_job import LOCKSTEP, Job, values
+from attached_job import LOCKSTEP, Job, of, values
+from ranks import SMALL_CORE, leaves_core
 
 
 class Shells(unittest.TestCase):
@@ -90,6 +91,16 @@ class Shells(unittest.TestCase):
             self.assertEqual([each["total"] for each in job.results()], [21, 41])
             self.assertEqual(len(re.findall("^after", job.output, re.M)), 2)  # written by the program after all
             self.assertEqual(job.output.count("z"), 6 << 20)
+
+    def test_a_rank_that_crashes_at_a_prompt(self):
+        with Job("once", LAUNCH_GOES_ON="1") as job:
+            job.wait_for("waits in breakpoint", times=2)
+            crash = f"import ctypes, os\nos.chdir({str(job.folder)!r})\n{SMALL_CORE}\nctypes.string_at(0)"
+            events = job.run_cells(f"%%rank 1\n{crash}", "rank", code=5, options=["--keep-going"])
+            (dead,) = of(events, "error")
+            self.assertEqual((dead["ranks"], dead["type"]), ([1], "SIGSEGV"), dead)
+            self.assertEqual("; its core " in dead["message"], leaves_core(), dead)
+            self.assertEqual(values(events), [([0], "0")])
 
     def test_another_shell_takes_over(self):
         with Job("once", LOCKSTEP_BREAKPOINT_GRACE="1000") as job:
