@@ -1,6 +1,8 @@
 // Folding with times as numbers: what is one event, in which order, and that no byte is lost.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 
 #include "shell/events/output_merger.h"
@@ -49,6 +51,16 @@ TEST_F(OutputMergerTest, EqualLinesGoOutAtOnce) {
   EXPECT_EQ(reported, (Reported{"0-1 stdout a\n"}));
   EXPECT_FALSE(merger.deadline());
   EXPECT_EQ(consumed[0], 2);
+}
+
+TEST_F(OutputMergerTest, AThousandRanksFitAScreen) {
+  std::vector<int> ranks(1024);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  merger.expect(RankSet(ranks));
+  std::shuffle(ranks.begin(), ranks.end(), std::mt19937(3));
+  for (const int rank : ranks) out(rank, rank == 17 ? "alike\nnan\n" : "alike\n0.5\n");
+  merger.due(at(1000));
+  EXPECT_EQ(reported, (Reported{"0-1023 stdout alike\n", "0-16,18-1023 stdout 0.5\n", "17 stdout nan\n"}));
 }
 
 TEST_F(OutputMergerTest, ChunksNeedNotBeCutAlike) {
