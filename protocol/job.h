@@ -50,6 +50,9 @@ struct RankStop {
   std::optional<double> limit_s;  // for which it waits for a shell; none: without limit
 };
 
+/// A job has this many ranks at most: a file that claims more is no rank's.
+inline constexpr int kMostRanks = 1 << 16;
+
 struct JobRank {
   int rank = 0, world_size = 1, local_rank = 0;
   int local_world_size = 0;  // ranks of the job on this machine; 0: the launcher does not say
@@ -62,6 +65,8 @@ struct JobRank {
   int64_t started = 0;  // seconds, CLOCK_REALTIME
   std::optional<RankEnd> end;
   std::optional<RankStop> stop;
+
+  bool is_possible() const { return rank >= 0 && rank < world_size && world_size <= kMostRanks; }
 };
 
 LOCKSTEP_JSON(JobFrame, function, file, line)
@@ -69,9 +74,6 @@ LOCKSTEP_JSON(RankEnd, how, type, message, frames, time, calls)
 LOCKSTEP_JSON(RankStop, place, number, is_served, limit_s)
 LOCKSTEP_JSON(JobRank, rank, world_size, local_rank, local_world_size, pid, start_time, host, torch, lockstep, python,
               script, run, watch, started, end, stop)
-
-/// A job has this many ranks at most: a file that claims more is no rank's.
-inline constexpr int kMostRanks = 1 << 16;
 
 std::string launcher_report(const std::string& folder);
 std::string rank_file(const std::string& folder, int rank);

@@ -24,13 +24,16 @@ int64_t block_of(int64_t seq) { return (seq - 1) / kBlock; }
 /// Makes the digests of a group from its calls, the newest first.
 class Digest {
  public:
-  Digest(const std::string& group, const std::string& key)
-      : result_{.key = key, .group = group, .calls = {}, .blocks = {}} {}
+  Digest(const std::string& name, const std::string& key, const Group& group)
+      : result_{.key = key, .group = name, .calls = {}, .blocks = {}},
+        last_before_(group.last_before),
+        last_entered_(group.last_entered) {}
 
-  /// Returns false where the call is of a group that the program has made anew since: numbers begin again then.
+  /// Returns false where the call is of an earlier generation of the group, or of a group that had its place in the log
+  /// before it: numbers begin again then.
   bool add(int64_t seq, uint64_t signature) {
-    is_over_ = is_over_ || (next_ && seq != *next_);
-    if (is_over_) return false;
+    is_over_ = is_over_ || seq <= last_before_ || (next_ && seq != *next_);
+    if (is_over_ || (!next_ && seq > last_entered_)) return false;
     next_ = seq - 1;
     if (result_.newest == 0) result_.newest = seq;
     if (result_.newest - seq < kBlock) result_.calls.push_back(signature);
@@ -46,6 +49,7 @@ class Digest {
 
  private:
   CallDigests result_;
+  const int64_t last_before_, last_entered_;  // of the group
   std::optional<int64_t> next_;  // the number that comes before those that were added
   std::optional<uint64_t> block_;  // of the block that is under way; none: its newest calls are not there yet
   bool is_over_ = false;
@@ -165,7 +169,7 @@ std::vector<CallDigests> call_digests(const CollectiveLogReader& log) {
     if (compares && group.size <= kRanksPerGroup) transfers.try_emplace(slot, mapping, group);
     const std::string ranks = group.step == 0 ? fmt::format("{}", fmt::join(group.named_ranks(), ","))
                                               : fmt::format("{}+{}", group.first, group.step);
-    digests.try_emplace(slot, name, fmt::format("{} #{} {} of {}", name, group.generation, group.size, ranks));
+    digests.try_emplace(slot, name, fmt::format("{} #{} {} of {}", name, group.generation, group.size, ranks), group);
   }
   const uint64_t end = log.entries();
   for (uint64_t i = end; i-- > end - std::min<uint64_t>(end, kEntryCapacity);) {

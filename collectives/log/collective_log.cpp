@@ -159,7 +159,7 @@ uint32_t CollectiveLog::add_group(const std::string& name, const std::vector<int
   group.shared_wait = kNoSharedMemory;
   for (uint32_t i = 0; i < kSignatureCapacity; ++i) mapping_.signature(slot, i).seq = 0;
   group.generation = 0;
-  group.last_entered = first_seq;
+  group.last_entered = group.last_before = first_seq;
   group.mismatch_seq = 0;
   group.cause = BreakCause::none;
   group.state = GroupState::live;

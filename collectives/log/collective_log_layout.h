@@ -1,5 +1,5 @@
 // The layout of the collective log in memory: one file (or anonymous memory) per rank, which that rank writes and which
-// any thread and any process of the same user reads at any time, also after the rank was killed. This is version 7;
+// any thread and any process of the same user reads at any time, also after the rank was killed. This is version 8;
 // docs/dist.md describes it in prose.
 //
 // Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code
@@ -20,7 +20,7 @@
 namespace lockstep::dist::log_layout {
 
 inline constexpr char kMagic[8] = {'L', 'S', 'C', 'O', 'L', 'L', 'O', 'G'};
-inline constexpr uint32_t kVersion = 7;
+inline constexpr uint32_t kVersion = 8;
 inline constexpr uint32_t kGroupCapacity = 256;
 inline constexpr uint32_t kSignatureCapacity = 128;  // per group
 inline constexpr uint32_t kEntryCapacity = 4096;
@@ -74,6 +74,7 @@ struct Group {
   int32_t first, step;
   int64_t generation;
   Atomic<int64_t> last_entered;  // sequence number
+  Atomic<int64_t> last_before;  // the sequence number of the last call before this generation
   Atomic<int64_t> shared_wait;  // for whom this rank sleeps in a collective, where the ranks share memory
   // Number at which this rank saw a mismatch, in generation mismatch_generation; 0: none; negative: -1 - the entry of a
   // send or recv.

@@ -42,18 +42,21 @@ dist::LoggedGroup received_group(SentGroup sent) {
 
 struct Log {
   bool has_log = false;
+  int64_t cell = 0, step = 0;
   int main_thread = 0;
   int64_t realtime_minus_monotonic = 0;
   std::vector<dist::CollectiveRecord> in_flight, recent;
   std::vector<SentGroup> groups;
   std::vector<dist::CallDigests> digests;
 };
-LOCKSTEP_JSON(Log, has_log, main_thread, realtime_minus_monotonic, in_flight, recent, groups, digests)
+LOCKSTEP_JSON(Log, has_log, cell, step, main_thread, realtime_minus_monotonic, in_flight, recent, groups, digests)
 
 }  // namespace
 
 nlohmann::json log_json(const RankPicture& rank) {
   Log log{.has_log = rank.has_log,
+          .cell = rank.cell,
+          .step = rank.step,
           .main_thread = rank.main_thread,
           .realtime_minus_monotonic = rank.realtime_minus_monotonic,
           .in_flight = {},
@@ -68,6 +71,8 @@ nlohmann::json log_json(const RankPicture& rank) {
 void take_log_json(RankPicture& rank, const nlohmann::json& json) {
   auto log = json.get<Log>();
   rank.has_log = log.has_log;
+  rank.cell = log.cell;
+  rank.step = log.step;
   rank.main_thread = log.main_thread;
   rank.realtime_minus_monotonic = log.realtime_minus_monotonic;
   rank.recent = std::move(log.recent);

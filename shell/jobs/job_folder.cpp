@@ -66,8 +66,7 @@ void add_folder(const fs::path& folder, Job& job) {
     if (!text.is_object()) continue;
     try {
       JobMember member{.facts = text.get<protocol::JobRank>(), .socket = protocol::rank_socket(folder, *rank)};
-      const int size = member.facts.world_size;
-      if (member.facts.rank != *rank || *rank >= size || size > protocol::kMostRanks) continue;
+      if (member.facts.rank != *rank || !member.facts.is_possible()) continue;
       member.is_alive = runs(member.facts.pid, member.facts.start_time);
       job.ranks.push_back(std::move(member));
     } catch (const json::exception&) {  // not a rank's

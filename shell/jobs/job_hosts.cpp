@@ -29,8 +29,6 @@ JobHosts::JobHosts(EventLoop& loop, const std::vector<Host>& hosts, const std::s
                                               ranks_.erase({rank.proxy.get(), rank.facts.pid});
                                               if (ended) ended(rank, end);
                                             },
-                                        .faults = [](const std::string&, int) {},
-                                        .report = [](const std::string&, const std::vector<SeenEnd>&) {},
                                         .changed = [this](const RemoteHost& host) { on_change(host); }}));
   loop.run_until(
       [&] { return std::ranges::none_of(hosts_, [](const auto& each) { return each->state() == State::starting; }); },

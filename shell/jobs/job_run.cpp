@@ -153,7 +153,7 @@ void JobRun::on_rank(const JobMember& rank) {
   if (ends_.contains(rank.facts.rank) || is_watched(rank.facts.rank)) begin_attempt();
   progressed_at_ = EventLoop::Clock::now();
   host_of_[rank.facts.rank] = rank.facts.host;
-  folder_of_[rank.facts.rank] = rank.folder();
+  place_of_[rank.facts.rank] = {rank.proxy.get(), rank.folder()};
   is_of_this_machine_alone_ = rank.facts.local_world_size == rank.facts.world_size;
   watched_.emplace(process_of(rank), rank);
   if (rank.facts.run.empty() || !runs_.insert(rank.facts.run).second) return;
@@ -390,10 +390,10 @@ bool JobRun::has_failure() const {
   return std::ranges::any_of(ends_, [](const auto& each) { return each.second.is_known() && !each.second.is_clean(); });
 }
 
-void JobRun::take_launcher_report(const std::string& folder, const std::vector<SeenEnd>& failures) {
+void JobRun::take_launcher_report(const Place& place, const std::vector<SeenEnd>& failures) {
   if (failures.empty()) return;
   for (auto& [rank, end] : ends_)
-    if (folder_of_[rank] == folder) end.after_failure = true;
+    if (place_of_[rank] == place) end.after_failure = true;
   for (const SeenEnd& each : failures) {
     const auto [known, is_new] = ends_.try_emplace(each.rank, each);
     if (is_new) known->second.unseen = true;
@@ -429,8 +429,8 @@ void JobRun::conclude(const ProcessEnd& end) {
   if (!is_judged_elsewhere())
     loop_.run_until([&] { return std::ranges::none_of(ends_, is_told_later) || !reports_.empty(); },
                     EventLoop::Clock::now() + kReportLimit);
-  take_launcher_report(folder_->path(), read_launcher_report(folder_->path()));
-  for (const auto& [folder, failures] : reports_) take_launcher_report(folder, failures);
+  take_launcher_report({nullptr, folder_->path()}, read_launcher_report(folder_->path()));
+  for (const auto& [place, failures] : reports_) take_launcher_report(place, failures);
   if ((failed || has_failure() || is_judged_elsewhere() || folder_->verdict()) && take_verdict()) {
     report_last_output();
     if (exit_code_ == 0 && failed) exit_code_ = kExitFailed;
@@ -455,7 +455,7 @@ void JobRun::conclude(const ProcessEnd& end) {
   }
   report_last_output();
   if (exit_code_ == 0) report_by_logs();
-  const auto has_found = [this](const auto& each) { return faults_elsewhere_.contains(each.second); };
+  const auto has_found = [this](const auto& each) { return faults_elsewhere_.contains(each); };
   if (exit_code_ == 0 && (findings_->faults_of_inspectors() > 0 || std::ranges::any_of(folders_elsewhere_, has_found)))
     exit_code_ = kExitFailed;
   // Whoever interrupts the job here means all of it, and ranks elsewhere may never come to a call that fails.

@@ -45,15 +45,15 @@ struct JobOptions {
   double hang_timeout_s = 0;  // 0: only what is proven ends the job
   std::string findings;  // a file to which findings are added as lines of JSON; empty: none
   double proof_s = 5;  // that ranks get to leave a collective before a stall is looked at
-  /// After which a job without a rank is told that nothing is watched, and one with a part of its ranks no longer waits
-  /// for the others. Imports can take 10 s.
+  /// Seconds after which a job without a rank is reported as not watched, and one with a part of its ranks no longer
+  /// waits for the others. Imports can take 10 s.
   double first_rank_s = 30;
   std::vector<Host> hosts;  // on which ranks of the job may run besides this machine
   std::string remote_program;  // the path of lockstep there
   bool is_judged_elsewhere = false;  // the first task of the step judges, as soon as it has a relay here
   bool asks_own_relay = false;  // other processes of this machine have ranks of the job as well
   RecordOptions record;
-  int tail = 0;  // how many of each rank's last lines of output a failure is reported with
+  int tail = 0;  // how many of each rank's last lines of output the report of a failure has
   ServePrompt serve_prompt;  // at breakpoints, where standard input and output are a terminal; none: a line says where
 };
 
@@ -68,6 +68,8 @@ class JobRun {
  private:
   /// The machine (null: this one) and the pid.
   using Process = std::pair<const RankProxy*, int64_t>;
+  /// A folder of the job, and its machine: the same path is another folder on another machine. Null: this machine.
+  using Place = std::pair<const RankProxy*, std::string>;
   static Process process_of(const JobMember& rank) { return {rank.proxy.get(), rank.facts.pid}; }
 
   void look_for_ranks();
@@ -91,28 +93,28 @@ class JobRun {
   bool find_differing_calls();
   /// Asks the launcher to end the job, which has come to this verdict.
   void end_with(std::vector<Finding> verdict, int exit_code, const std::string& message);
-  /// Returns ranks that have not said that they end.
+  /// Returns ranks that have not reported their end.
   std::vector<JobMember> running() const;
   /// Returns last_picture_ and how ranks ended.
   inspect::Remains with_ends() const;
   void add_left_log(int rank, const SeenEnd& end, inspect::Remains& remains) const;
-  /// Judges, and says where ranks run if the job has several machines.
+  /// Judges. The findings name the machines of ranks if the job has several.
   std::vector<Finding> judge(const inspect::Remains& remains) const;
-  /// Judges, and keeps what says that ranks have called different collectives, by their logs.
+  /// Judges, and returns only the findings that ranks have called different collectives, by their logs.
   std::vector<Finding> differing_calls_of(const inspect::Remains& remains) const;
-  /// Adds machines that do not answer.
+  /// Adds the machines that do not answer to the findings.
   void add_lost_hosts(std::vector<Finding>& findings) const;
   /// Whether a `lockstep run` on another machine judges the job, which has a relay here.
   bool is_judged_elsewhere() const;
-  /// Waits for the verdict of the judge. False where the judge has gone without.
+  /// Waits for the verdict of the judge. Returns false where the judge is gone and has given none.
   bool take_verdict();
   void say_verdict(bool ends);
-  /// Where ranks were not seen: how they are.
+  /// Prints, where ranks were not seen, how ranks on other machines are watched.
   void say_that_others_are_elsewhere() const;
   void take_signals();
   void on_interrupt(int number);
   bool is_watched(int rank) const;
-  /// Begins an attempt, since the launcher starts ranks again: what is known of the earlier one is past.
+  /// Begins an attempt, since the launcher starts ranks again: forgets the earlier one.
   void begin_attempt();
   void report(const std::vector<Finding>& findings) const;
   void conclude(const ProcessEnd& end);
@@ -120,8 +122,8 @@ class JobRun {
   /// Reports for a job that has succeeded what the logs of its ranks say: calls that differ, which fail the job, or the
   /// rank that the others waited for.
   void report_by_logs();
-  /// Takes ends that only the launcher of a machine knows; and those that it has brought about are no failures.
-  void take_launcher_report(const std::string& folder, const std::vector<SeenEnd>& failures);
+  /// Takes ends that only the launcher of a machine knows. Those that the launcher has brought about are no failures.
+  void take_launcher_report(const Place& place, const std::vector<SeenEnd>& failures);
   /// The launcher may be a rank itself: its parent, which this process is, takes its wait status. A judge elsewhere is
   /// told of it as by a launcher.
   void take_end_of_launcher(const ProcessEnd& end);
@@ -143,7 +145,7 @@ class JobRun {
   std::unique_ptr<RankWatch> ranks_here_;
   std::vector<std::shared_ptr<RemoteHost>> hosts_;
   std::map<std::string, const RemoteHost*> machines_;  // that have a relay, by dist::machine_identity()
-  std::set<const RemoteHost*> told_silent_;  // of which it has been said that they do not answer
+  std::set<const RemoteHost*> told_silent_;  // machines whose silence has been reported
   std::map<int, const RemoteHost*> lost_ranks_;
   std::map<Process, JobMember> watched_;
   struct Unclaimed {
@@ -151,11 +153,12 @@ class JobRun {
     std::optional<SeenEnd> end;
     inspect::Remains left;
   };
-  std::map<Process, Unclaimed> unclaimed_;  // ranks elsewhere of which it is not known that they belong to the job
-  std::set<std::string> runs_;  // what launchers call the job (JobRank::run)
-  std::map<int, std::string> host_of_, folder_of_;  // by rank
-  std::map<std::string, std::vector<SeenEnd>> reports_;  // of launchers elsewhere, by folder
-  std::map<std::string, int> faults_elsewhere_;  // that inspectors have found there, by folder
+  std::map<Process, Unclaimed> unclaimed_;  // ranks elsewhere that are not known to belong to the job
+  std::set<std::string> runs_;  // the launchers' names of the job (JobRank::run)
+  std::map<int, std::string> host_of_;  // by rank
+  std::map<int, Place> place_of_;  // by rank
+  std::map<Place, std::vector<SeenEnd>> reports_;  // of launchers elsewhere
+  std::map<Place, int> faults_elsewhere_;  // the number that inspectors have found there
   std::set<std::pair<RemoteHost*, std::string>> folders_elsewhere_;  // of the job, on their machines
   std::map<int, SeenEnd> ends_;
   std::map<int, inspect::Remains> left_;  // by ranks of other machines that have ended
@@ -169,7 +172,7 @@ class JobRun {
   bool ending_ = false;  // the launcher has been asked to end
   bool failed_ = false;  // a rank has: most launchers end the others then
   bool failed_before_interrupt_ = false;
-  bool warned_ = false;  // of a stall that is not proven, since the last progress
+  bool warned_ = false;  // about a stall that is not proven, since the last progress
   bool ever_ranks_ = false;
   int world_size_ = 0;
   bool is_of_this_machine_alone_ = false;  // the launcher says so

@@ -78,8 +78,10 @@ RemoteHost::Listener JobRun::listener_of_host() {
   return {.seen = [this](const JobMember& rank) { on_remote_rank(rank); },
           .ended = [this](const JobMember& rank, SeenEnd end,
                           const inspect::Remains& left) { on_remote_end(rank, std::move(end), left); },
-          .faults = [this](const std::string& folder, int count) { faults_elsewhere_[folder] = count; },
-          .report = [this](const std::string& folder, const std::vector<SeenEnd>& ends) { reports_[folder] = ends; },
+          .faults = [this](const RemoteHost& host, const std::string& folder,
+                           int count) { faults_elsewhere_[{&host, folder}] = count; },
+          .report = [this](const RemoteHost& host, const std::string& folder,
+                           const std::vector<SeenEnd>& ends) { reports_[{&host, folder}] = ends; },
           .changed = [this](const RemoteHost& host) { on_host_change(host); },
           .session =
               [](FromRelay&& message, std::vector<std::string>) {

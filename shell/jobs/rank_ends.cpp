@@ -22,7 +22,7 @@ namespace lockstep::shell {
 namespace {
 
 // Fields of proc(5), /proc/pid/stat. The state is the third and the first after the name, which may have spaces.
-constexpr size_t kState = 0, kFlags = 9 - 3, kExitCode = 52 - 3;
+constexpr size_t kState = 0, kFlags = 9 - 3, kStartTime = 22 - 3, kExitCode = 52 - 3;
 // Flags of a thread in the kernel (include/linux/sched.h).
 constexpr unsigned long kExiting = 0x4;  // PF_EXITING: the thread has begun to exit
 constexpr unsigned long kSignaled = 0x400;  // PF_SIGNALED: the thread has taken a signal that ends its process
@@ -73,9 +73,10 @@ bool is_asked_to_end(int signal) {
 
 }  // namespace
 
-std::optional<int> wait_status_of_zombie(int64_t pid) {
+std::optional<int> wait_status_of_zombie(int64_t pid, uint64_t start_time) {
   const std::vector<std::string> fields = fields_of(process_folder(pid));
   if (fields.size() <= kExitCode || (fields[kState] != "Z" && fields[kState] != "X")) return std::nullopt;
+  if (start_time != 0 && std::stoull(fields[kStartTime]) != start_time) return std::nullopt;
   return std::stoi(fields[kExitCode]);
 }
 

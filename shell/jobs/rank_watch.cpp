@@ -25,6 +25,12 @@ void RankWatch::look() {
       if (is_new) listener_.changed(each);
       continue;
     }
+    // A rank may end within milliseconds: its parent has not asked for its end then.
+    if (wait_status_of_zombie(pid, each.facts.start_time)) {
+      if (ended_.contains({pid, each.facts.start_time})) continue;
+      listener_.came(each);
+      report_end(each);
+    }
     if (!each.is_alive) continue;
     Descriptor pidfd = open_process(static_cast<pid_t>(pid));
     if (!pidfd) continue;  // it has just ended
@@ -38,7 +44,16 @@ void RankWatch::look() {
 void RankWatch::end(int64_t pid) {
   const auto found = watched_.find(pid);
   if (found == watched_.end()) return;
-  SeenEnd end{.rank = found->second.member.facts.rank,
+  loop_.forget(found->second.pidfd.get());
+  const JobMember member = std::move(found->second.member);
+  watched_.erase(found);
+  report_end(member);
+}
+
+void RankWatch::report_end(const JobMember& member) {
+  const int64_t pid = member.facts.pid;
+  ended_.insert({pid, member.facts.start_time});
+  SeenEnd end{.rank = member.facts.rank,
               .pid = pid,
               .wait_status = wait_status_of_zombie(pid),
               .time_s = std::time(nullptr),
@@ -47,9 +62,6 @@ void RankWatch::end(int64_t pid) {
   const auto said = std::ranges::find_if(members, [&](const JobMember& each) { return each.facts.pid == pid; });
   if (said != members.end()) end.said = said->facts.end;
   end.note(memory_kills_.rise());
-  loop_.forget(found->second.pidfd.get());
-  const JobMember member = std::move(found->second.member);
-  watched_.erase(found);
   listener_.ended(member, std::move(end));
 }
 

@@ -3,6 +3,8 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "protocol/descriptor.h"
@@ -15,11 +17,11 @@ namespace lockstep::shell {
 class RankWatch {
  public:
   struct Listener {
-    /// A rank whose process runs is seen for the first time.
+    /// Called when a rank whose process runs, or has ended and nobody has waited for it, is seen for the first time.
     std::function<void(const JobMember&)> came;
-    /// A rank says something else of itself than before: it has stopped somewhere, or ends.
+    /// Called when a rank describes itself otherwise than before: it has stopped somewhere, or ends.
     std::function<void(const JobMember&)> changed;
-    /// The process has ended. Nothing is known here of failures of other ranks (SeenEnd::after_failure).
+    /// Called when the process has ended. SeenEnd::after_failure is not set: this class knows of no other failures.
     std::function<void(const JobMember&, SeenEnd)> ended;
   };
 
@@ -38,11 +40,13 @@ class RankWatch {
     Descriptor pidfd;
   };
   void end(int64_t pid);
+  void report_end(const JobMember& member);
 
   EventLoop& loop_;
   const std::function<std::vector<JobMember>()> read_;
   const Listener listener_;
   std::map<int64_t, Watched> watched_;  // by pid
+  std::set<std::pair<int64_t, uint64_t>> ended_;  // pids and start times of ranks whose ends have been reported
   MemoryKillCounter memory_kills_;
 };
 

@@ -26,6 +26,7 @@ constexpr auto kSilentAfter = 10s;  // said then
 constexpr auto kLostAfter = 60s;
 constexpr auto kLeaveLimit = 5s;  // for a relay to end with its input, and its launcher after it
 constexpr size_t kLongestPreface = 1 << 16;
+constexpr int kDrift = 10'000;  // clocks drift apart by less than 1/kDrift of the time that passes
 
 }  // namespace
 
@@ -76,7 +77,7 @@ void RemoteHost::begin(Descriptor to, Descriptor from) {
   outbox_.open(std::move(to));
   from_ = std::move(from);
   set_nonblocking(from_.get());
-  heard_at_ = Clock::now();
+  heard_at_ = looked_at_ = Clock::now();
   loop_.watch(from_.get(), [this] { read(); });
   loop_.watch(has_messages_.get(), [this] { take_messages(); });
   ping();
@@ -93,15 +94,13 @@ void RemoteHost::leave() { outbox_.close(); }
 
 bool RemoteHost::is_here() const { return hello_ && hello_->machine == dist::machine_identity(); }
 
-bool RemoteHost::answers() const {
-  return state_ == State::heard && lost_words_.empty() && Clock::now() - heard_at_ < kSilentAfter;
-}
+bool RemoteHost::answers() const { return state_ == State::heard && lost_words_.empty() && silence() < kSilentAfter; }
 
 std::string RemoteHost::absence() const {
   if (!lost_words_.empty()) return lost_words_;
-  const auto silence = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - heard_at_).count();
-  return state_ == State::starting ? fmt::format("its relay has not answered for {} s", silence)
-                                   : fmt::format("no word for {} s", silence);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(silence()).count();
+  return state_ == State::starting ? fmt::format("its relay has not answered for {} s", seconds)
+                                   : fmt::format("no word for {} s", seconds);
 }
 
 std::string RemoteHost::answers_again() const {
@@ -120,7 +119,14 @@ void RemoteHost::write(const ToRelay& message, std::vector<std::string> frames, 
                  is_urgent);
 }
 
+void RemoteHost::look() {
+  const auto now = Clock::now();
+  if (const auto unseen = now - looked_at_; unseen > kPingEvery) heard_at_ += unseen - kPingEvery;
+  looked_at_ = now;
+}
+
 void RemoteHost::read() {
+  look();
   std::string bytes;
   Reading found = Reading::bytes;
   while ((found = read_some(from_.get(), bytes)) == Reading::bytes) {
@@ -140,7 +146,7 @@ void RemoteHost::read() {
     }
     if (is_greeted_) assembler_.append(bytes);
     while (auto message = is_greeted_ ? assembler_.next() : std::nullopt) {
-      heard_at_ = Clock::now();
+      heard_at_ = looked_at_;
       FromRelay decoded = protocol::decode_variant<FromRelay>(message->header);
       if (auto* answer = std::get_if<AskAnswer>(&decoded)) {
         if (const auto asked = asked_.find(answer->number); asked != asked_.end())
@@ -152,19 +158,10 @@ void RemoteHost::read() {
         continue;
       }
       if (auto* logs = std::get_if<Logs>(&decoded)) {
-        logs_[logs->number] = std::move(logs->logs);
+        if (const auto asked = logs_.find(logs->number); asked != logs_.end()) asked->second = std::move(logs->logs);
         continue;
       }
-      if (const auto* pong = std::get_if<Pong>(&decoded); pong && pong->number == ping_) {
-        const auto trip = Clock::now() - pinged_at_;
-        const int64_t middle = pinged_ns_ + std::chrono::nanoseconds(trip).count() / 2;
-        if (trip < shortest_trip_) {
-          clock_offset_ns_ = pong->time_ns - middle;
-          const int64_t here = std::chrono::nanoseconds(pinged_at_.time_since_epoch() + trip / 2).count();
-          monotonic_ahead_ns_ = pong->monotonic_ns - here;
-        }
-        shortest_trip_ = std::min(shortest_trip_, trip);
-      }
+      if (const auto* pong = std::get_if<Pong>(&decoded)) take(*pong);
       if (const auto* piece = std::get_if<Piece>(&decoded)) {
         carry(*piece, message->frames.empty() ? "" : message->frames.front());
         continue;
@@ -184,6 +181,19 @@ void RemoteHost::read() {
     hang_up(fmt::format("its relay ended{}", end ? fmt::format(" ({} {})", launcher_, end->str()) : ""));
   }
   if (!messages_.empty()) set_event(has_messages_.get());
+}
+
+void RemoteHost::take(const Pong& pong) {
+  if (pong.number != ping_) return;
+  const auto now = Clock::now();
+  const auto trip = now - pinged_at_;
+  // A slower ping tells more once the clocks may have drifted by more than the difference.
+  if (trip_ != Clock::duration::max() && trip >= trip_ + (now - clocks_known_at_) / kDrift) return;
+  clock_offset_ns_ = pong.time_ns - (pinged_ns_ + std::chrono::nanoseconds(trip).count() / 2);
+  const int64_t here = std::chrono::nanoseconds(pinged_at_.time_since_epoch() + trip / 2).count();
+  monotonic_ahead_ns_ = pong.monotonic_ns - here;
+  trip_ = trip;
+  clocks_known_at_ = now;
 }
 
 void RemoteHost::carry(const Piece& piece, const std::string& bytes) {
@@ -242,6 +252,7 @@ void RemoteHost::take(FromRelay&& message, std::vector<std::string> frames) {
     listener_.changed(*this);
   }
   if (const auto* seen = std::get_if<RankSeen>(&message)) {
+    if (!seen->facts.is_possible()) return;
     members_[seen->facts.pid] = *seen;
     listener_.seen(member(*seen));
   } else if (auto* gone = std::get_if<RankGone>(&message)) {
@@ -251,29 +262,30 @@ void RemoteHost::take(FromRelay&& message, std::vector<std::string> frames) {
     members_.erase(found);
     for (inspect::Evidence& each : gone->evidence) to_local_time(each);
     move_times(gone->end);
+    gone->end.rank = one.facts.rank;
     inspect::Remains left;
     left.evidence = std::move(gone->evidence);
     left.unread = std::move(gone->unread);
-    if (gone->faults > 0) listener_.faults(one.folder(), gone->faults);
+    if (gone->faults > 0) listener_.faults(*this, one.folder(), gone->faults);
     listener_.ended(one, std::move(gone->end), left);
   } else if (auto* report = std::get_if<LauncherReport>(&message)) {
     for (SeenEnd& each : report->ends) move_times(each);
-    listener_.report(report->folder, report->ends);
+    listener_.report(*this, report->folder, report->ends);
   } else if (listener_.session) {
     listener_.session(std::move(message), std::move(frames));
   }
 }
 
 void RemoteHost::ping() {
-  const auto silence = Clock::now() - heard_at_;
-  if (silence >= kLostAfter) {
-    hang_up(fmt::format("no word for {} s", std::chrono::duration_cast<std::chrono::seconds>(silence).count()));
+  look();
+  if (silence() >= kLostAfter) {
+    hang_up(fmt::format("no word for {} s", std::chrono::duration_cast<std::chrono::seconds>(silence()).count()));
     return;
   }
-  if (silence >= kSilentAfter && state_ != State::silent) {
+  if (silence() >= kSilentAfter && state_ != State::silent) {
     const bool was_heard = state_ == State::heard;
     if (was_heard) state_ = State::silent, was_silent_ = true;
-    if (was_heard || silence < kSilentAfter + kPingEvery) listener_.changed(*this);
+    if (was_heard || silence() < kSilentAfter + kPingEvery) listener_.changed(*this);
   }
   send_ping();
   next_ping_.set_after(kPingEvery, [this] { ping(); });
@@ -323,19 +335,23 @@ std::string RemoteHost::put(const std::string& name, const std::shared_ptr<const
 
 int64_t RemoteHost::ask_logs(const std::vector<int>& ranks, const inspect::LogPart& part) {
   const int64_t number = next_number_++;
+  logs_.try_emplace(number);
   write(ReadLogs{.number = number, .ranks = ranks, .recent = part.recent, .digests = part.digests});
   return number;
 }
 
 std::map<int, json> RemoteHost::take_logs(int64_t number, Clock::time_point end) {
-  serve_until([&] { return logs_.contains(number); }, end);
-  const auto found = logs_.extract(number);
-  return found ? std::move(found.mapped()) : std::map<int, json>();
+  const auto asked = logs_.find(number);
+  if (asked == logs_.end()) return {};
+  serve_until([&] { return asked->second.has_value(); }, end);
+  return std::move(logs_.extract(asked).mapped()).value_or(std::map<int, json>());
 }
 
 void RemoteHost::serve_until(const std::function<bool()>& done, Clock::time_point end) {
+  if (!done() && from_) read();  // what has come while others were waited for
   // Nothing else asks meanwhile whether the host is there.
-  while (!done() && from_ && Clock::now() < std::min(end, heard_at_ + kSilentAfter)) {
+  while (!done() && from_ && Clock::now() < end && silence() < kSilentAfter) {
+    look();
     if (Clock::now() >= pinged_at_ + kPingEvery) send_ping();
     pollfd polled[2] = {{from_.get(), POLLIN, 0}, {outbox_.waiting(), POLLOUT, 0}};
     if (poll_until(polled, std::min(end, pinged_at_ + kPingEvery)) < 0) break;
@@ -347,9 +363,10 @@ void RemoteHost::serve_until(const std::function<bool()>& done, Clock::time_poin
 std::map<int, AgentAnswer> RemoteHost::receive(int64_t number, Clock::time_point end) {
   Asked& asked = asked_.at(number);
   serve_until([&] { return asked.answers.has_value(); }, end);
+  const std::string why = asked.answers ? "it has ended" : answers() ? "no answer in time" : absence();
   std::map<int, AgentAnswer> answers = std::move(asked.answers).value_or(std::map<int, AgentAnswer>());
   for (const auto& [pid, rank] : asked.ranks)
-    answers.try_emplace(rank, AgentAnswer{.body = nullptr, .error = fmt::format("its host {}: {}", name_, absence())});
+    answers.try_emplace(rank, AgentAnswer{.body = nullptr, .error = fmt::format("its host {}: {}", name_, why)});
   asked_.erase(number);
   return answers;
 }

@@ -32,17 +32,18 @@ namespace lockstep::shell {
 class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteHost> {
  public:
   struct Listener {
-    /// A rank of this user is there: of any job. Comes again when the rank says something else of itself.
+    /// Called when a rank of this user, of any job, is seen there, and when it describes itself otherwise than before.
     std::function<void(const JobMember&)> seen;
-    /// The process of a rank has ended. `left` is what it has left.
+    /// Called when the process of a rank has ended. `left` is the evidence that it has left.
     std::function<void(const JobMember&, SeenEnd, const inspect::Remains& left)> ended;
-    /// So many faults have inspectors found in ranks of the job that has this folder there.
-    std::function<void(const std::string& folder, int count)> faults;
-    /// What a launcher there reports.
-    std::function<void(const std::string& folder, const std::vector<SeenEnd>&)> report;
-    /// The relay has begun to answer, or has become silent, or is lost.
+    /// Called with the number of faults that inspectors have found in ranks of the job that has this folder there.
+    std::function<void(const RemoteHost&, const std::string& folder, int count)> faults = [](auto&&...) {};
+    /// Called with the report of a launcher there.
+    std::function<void(const RemoteHost&, const std::string& folder, const std::vector<SeenEnd>&)> report =
+        [](auto&&...) {};
+    /// Called when the relay has begun to answer, has become silent, or is lost.
     std::function<void(const RemoteHost&)> changed;
-    /// The relay says this of ranks that it has started for a session.
+    /// Called with a message about ranks that the relay has started for a session.
     std::function<void(FromRelay&& message, std::vector<std::string> frames)> session = {};
   };
 
@@ -50,7 +51,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   /// relay lets ranks come; empty: none. Throws StartError.
   static std::shared_ptr<RemoteHost> start(EventLoop& loop, const Host& host, const std::string& program,
                                            const std::string& hub, Listener listener);
-  /// The same with a relay that has come by itself, to which `socket` is connected.
+  /// Does the same with a relay that has come by itself, to which `socket` is connected.
   static std::shared_ptr<RemoteHost> start(EventLoop& loop, const std::string& name, Descriptor socket,
                                            const std::string& hub, Listener listener);
   ~RemoteHost() override;
@@ -61,20 +62,20 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   const std::string& name() const { return name_; }
   enum class State { starting, heard, silent, lost };
   State state() const { return state_; }
-  /// Whether it has said something lately: it may be silent before the listener hears of it.
+  /// Whether the relay has answered lately. It may be silent before the listener is told.
   bool answers() const;
   /// Whether the relay runs on the machine of this process.
   bool is_here() const;
   /// dist::machine_identity() of the machine; empty until it is heard.
   std::string machine() const { return hello_ ? hello_->machine : ""; }
-  /// Says why nothing is known of its ranks: "its relay ended (ssh exited with code 255)", "no word for 12 s".
+  /// Returns why nothing is known of its ranks: "its relay ended (ssh exited with code 255)", "no word for 12 s".
   std::string absence() const;
-  /// Returns the message for a host that is heard after its silence was told of.
+  /// Returns the message for a host that answers after its silence was reported.
   std::string answers_again() const;
 
-  /// How many GPUs ranks of a session can have there.
+  /// Returns how many GPUs ranks of a session can have there.
   int gpus() const { return hello_ ? hello_->gpus : 0; }
-  /// How far CLOCK_MONOTONIC there is ahead of the one here.
+  /// Returns how far, in nanoseconds, CLOCK_MONOTONIC there is ahead of the one here.
   int64_t clock_ahead_ns() const { return monotonic_ahead_ns_; }
   /// Sends a message of a session.
   void tell(const ToRelay& message, std::vector<std::string> frames = {}, bool is_urgent = false) {
@@ -85,12 +86,12 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   /// Waits for them without serving anything else. Ranks whose logs do not come until `end` are missing from the result.
   std::map<int, nlohmann::json> take_logs(int64_t number, Clock::time_point end);
 
-  /// The job of this folder there is judged here.
+  /// Tells the relay that the job which has this folder there is judged here.
   void judge(const std::string& folder);
   void say_verdict(const std::string& folder, int exit_code, bool ends);
 
   std::string hub_path() const override { return hello_ ? hello_->hub : ""; }
-  /// Messages that are not urgent come after the file, which goes there once.
+  /// The file goes there once. Messages that are not urgent arrive after it.
   std::string put(const std::string& name, const std::shared_ptr<const std::string>& bytes) override;
   int64_t send(const std::vector<JobMember>& ranks, const nlohmann::json& request,
                std::chrono::milliseconds limit) override;
@@ -103,15 +104,20 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   void begin(Descriptor to, Descriptor from);
   void write(const ToRelay& message, std::vector<std::string> frames = {}, bool is_urgent = false);
   void carry(const Piece& piece, const std::string& bytes);
-  /// Reads what has arrived. Answers are kept, all else is taken later, by the loop.
+  /// Reads what has arrived. Keeps answers; the loop takes other messages later.
   void read();
   void take_messages();
   void take(FromRelay&& message, std::vector<std::string> frames);
-  /// Reads until there is what is waited for, or the host is gone.
+  /// Reads until `done` is true, `end` has passed, or the host is gone.
   void serve_until(const std::function<bool()>& done, Clock::time_point end);
   void ping();
   void send_ping();
-  /// The relay is given up; the loop lets the listener know.
+  void take(const Pong& pong);
+  /// Notes that messages of the relay are looked for now. Time in which nobody has looked is no silence of the host.
+  void look();
+  /// Returns how long nothing has come although somebody has looked for it.
+  Clock::duration silence() const { return looked_at_ - heard_at_; }
+  /// Gives the relay up. The loop lets the listener know.
   void hang_up(std::string why);
   void move_times(SeenEnd& end) const;
   JobMember member(const RankSeen& seen);
@@ -131,7 +137,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   bool is_greeted_ = false;
   protocol::MessageAssembler assembler_;
   std::vector<std::pair<FromRelay, std::vector<std::string>>> messages_;
-  std::map<int64_t, std::map<int, nlohmann::json>> logs_;  // that have come, by the number of the request
+  // By the number of the request. Logs that nobody waits for any more are dropped.
+  std::map<int64_t, std::optional<std::map<int, nlohmann::json>>> logs_;
   std::optional<RelayHello> hello_;
   std::map<int64_t, RankSeen> members_;  // by pid; not JobMember, which keeps its host
   struct Asked {
@@ -143,9 +150,10 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   const std::string hub_;
   Tunnels tunnels_;
   Deadline next_ping_;
-  Clock::time_point heard_at_, pinged_at_;
+  Clock::time_point heard_at_, looked_at_, pinged_at_;
   int64_t ping_ = 0, pinged_ns_ = 0;  // the ping that is under way
-  Clock::duration shortest_trip_ = Clock::duration::max();
+  Clock::duration trip_ = Clock::duration::max();  // of the ping by which the clocks are known
+  Clock::time_point clocks_known_at_;  // when that ping was answered
   int64_t clock_offset_ns_ = 0;  // of that machine's clock less this one's
   int64_t monotonic_ahead_ns_ = 0;
 };

@@ -38,8 +38,6 @@ RemoteHost::Listener RemoteRanks::host_listener() {
             if (members_changed) members_changed();
           },
       .ended = [this](const JobMember& rank, const SeenEnd&, const inspect::Remains&) { seen_.erase(rank.facts.pid); },
-      .faults = [](const std::string&, int) {},
-      .report = [](const std::string&, const std::vector<SeenEnd>&) {},
       .changed = [this](const RemoteHost&) { host_changed(); },
       .session = [this](FromRelay&& message,
                         std::vector<std::string> frames) { take(std::move(message), std::move(frames)); }};
@@ -51,10 +49,21 @@ void RemoteRanks::start(const StartRanks& order, Listener listener) {
   if (host_->state() == RemoteHost::State::lost)
     throw StartError(fmt::format("host {}: {}", host_->name(), host_->absence()));
   host_->tell(order);
+  for (const std::string& each : std::exchange(warnings_, {})) listener_.warning(each);
   if (host_->state() == RemoteHost::State::silent) host_changed();  // nobody could be told before
 }
 
 void RemoteRanks::take(FromRelay&& message, std::vector<std::string> frames) {
+  if (const auto* signalled = std::get_if<RelaySignalled>(&message)) {
+    // Slurm warns the processes of a step, and not those of the batch script or of salloc that have started it.
+    if (std::ranges::find(protocol::kPreemptionSignals, signalled->signal) != std::end(protocol::kPreemptionSignals))
+      ::kill(::getpid(), signalled->signal);
+    return;
+  }
+  if (!listener_.failed) {  // no rank has been started: start() passes the warnings on
+    if (const auto* warning = std::get_if<RelayWarning>(&message)) warnings_.push_back(warning->text);
+    return;
+  }
   if (const auto* started = std::get_if<RanksStarted>(&message)) {
     take(*started);
   } else if (const auto* failed = std::get_if<RanksFailed>(&message)) {
@@ -71,10 +80,6 @@ void RemoteRanks::take(FromRelay&& message, std::vector<std::string> frames) {
     listener_.store_ended(store->how, store->last_lines);
   } else if (const auto* warning = std::get_if<RelayWarning>(&message)) {
     listener_.warning(warning->text);
-  } else if (const auto* signalled = std::get_if<RelaySignalled>(&message)) {
-    // Slurm warns the processes of a step, and not those of the batch script or of salloc that have started it.
-    if (std::ranges::find(protocol::kPreemptionSignals, signalled->signal) != std::end(protocol::kPreemptionSignals))
-      ::kill(::getpid(), signalled->signal);
   }
 }
 

@@ -18,18 +18,18 @@ class RemoteRanks : public RankPlace {
  public:
   /// Starts the relay, as RemoteHost::start(). Throws StartError.
   RemoteRanks(EventLoop& loop, const Host& host, const std::string& program, const std::string& hub);
-  /// The same with a relay that has come by itself, and starts one rank: number `local_rank` of `local_size` of its host.
+  /// Takes a relay that has come by itself and starts one rank: number `local_rank` of `local_size` of its host.
   /// `carrier` has the connection, and lives as long as this.
   RemoteRanks(EventLoop& loop, const std::string& host, Descriptor socket, const std::string& hub, int local_rank,
               int local_size, std::shared_ptr<void> carrier);
   ~RemoteRanks() override { host_->leave(); }
 
   const RemoteHost& machine() const { return *host_; }
-  /// The ranks there that say something of themselves in files: Python ones.
+  /// Returns the ranks there that describe themselves in files: Python ones.
   std::vector<JobMember> members() const;
-  /// One of them has come, or says something else.
+  /// Called when one of them has come, or describes itself otherwise than before.
   std::function<void()> members_changed;
-  /// So many of the session's ranks go there.
+  /// Sets how many of the session's ranks go there.
   void give(int count) { count_ = count; }
 
   std::string host() const override { return host_->name(); }
@@ -52,9 +52,9 @@ class RemoteRanks : public RankPlace {
 
  private:
   RemoteHost::Listener host_listener();
-  /// Takes what the relay says of the ranks.
+  /// Takes a message of the relay about the ranks.
   void take(FromRelay&& message, std::vector<std::string> frames);
-  /// The host is silent, or lost, and the ranks with it.
+  /// Called when the host answers again, is silent, or is lost and the ranks with it.
   void host_changed();
   void take(const RanksStarted& started);
   void take(const RankEnded& ended, std::vector<std::string> frames);
@@ -73,6 +73,7 @@ class RemoteRanks : public RankPlace {
   int count_ = 0, local_first_ = 0, local_size_ = 0;
   StartRanks order_;
   Listener listener_;
+  std::vector<std::string> warnings_;  // before start()
   bool is_started_ = false, store_ended_ = false;
   bool has_warned_ = false;  // of messages that are none
   bool told_silent_ = false;

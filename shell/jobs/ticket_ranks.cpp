@@ -144,17 +144,22 @@ class Gathering {
     Came numbers = numbers_of(peer.about);
     if (size_ == 0) size_ = numbers.world_size;
     if (numbers.rank < 0)  // its launcher has no numbers
-      for (numbers.rank = 0; places_.contains(numbers.rank);) ++numbers.rank;
+      for (numbers.rank = 0; has_come(numbers.rank);) ++numbers.rank;
     if (size_ == 0)
       problem_ = "its launcher does not say how many ranks there are: say it with -n";
     else if (numbers.world_size != 0 && numbers.world_size != size_)
       problem_ = fmt::format("-n {}: the launcher starts {} processes", size_, numbers.world_size);
-    if (!problem_.empty() || numbers.rank >= size_ || places_.contains(numbers.rank))
-      return;  // it ends with its socket
+    if (!problem_.empty() || numbers.rank >= size_ || has_come(numbers.rank)) return;  // it ends with its socket
     const std::string host = numbers.host.empty() ? peer.address : numbers.host;
     places_[numbers.rank] = std::make_unique<RemoteRanks>(loop_, host, std::move(socket), hub_, numbers.local_rank,
                                                           numbers.local_size, ticket_);
     if (!report_.is_set() && !is_complete()) report_.set_after(kSayEvery, [this] { report(); });
+  }
+
+  /// False for a rank whose relay has ended since: another one may come in its place.
+  bool has_come(int rank) const {
+    const auto place = places_.find(rank);
+    return place != places_.end() && place->second->machine().state() != RemoteHost::State::lost;
   }
 
   void report() {
@@ -171,7 +176,8 @@ class Gathering {
   std::string missing_text() const {
     if (size_ == 0) return "; none has come";
     RankSet here;
-    for (const auto& [rank, place] : places_) here.insert(rank);
+    for (const auto& [rank, place] : places_)
+      if (has_come(rank)) here.insert(rank);
     const RankSet missing = RankSet::all(size_) - here;
     if (missing.empty()) return "";
     return fmt::format("{}; {} {} missing",

@@ -18,10 +18,15 @@ class Rank {
     log_.mapping().header().compares = 1;
   }
 
+  log_layout::Group& group() { return log_.mapping().group(group_); }
+
   void call(int count) {
     for (int i = 0; i < count; ++i) call_signed(static_cast<uint64_t>(seq_) + 1000);
   }
-  void call_signed(uint64_t signature) { log_.begin(group_, ++seq_, {.signature = signature}); }
+  void call_signed(uint64_t signature) {
+    log_.begin(group_, ++seq_, {.signature = signature});
+    group().last_entered = seq_;
+  }
 
   /// Sends to the other rank, or receives from it: so many bytes of float32.
   void message(CollectiveOp op, int64_t bytes, int tag = 0, bool on_device = false) {
@@ -40,8 +45,8 @@ class Rank {
   }
   void all_to_all(const std::vector<int64_t>& splits) {
     log_.begin(group_, ++seq_, {.op = CollectiveOp::all_to_all, .signature = 7, .words = &splits});
+    group().last_entered = seq_;
   }
-  auto& group() { return log_.mapping().group(group_); }
 
   void make_group_anew() {
     log_.remove_group(group_);
@@ -49,6 +54,11 @@ class Rank {
     log_.mapping().group(group_).generation = ++generation_;
     seq_ = 0;
     of_tag_.clear();
+  }
+  /// Connects the group anew: numbers go on.
+  void regroup() {
+    group().generation = ++generation_;
+    group().last_entered = group().last_before = seq_;
   }
   CollectiveLog& log() { return log_; }
   std::vector<CallDigests> digests() const {
@@ -118,6 +128,32 @@ TEST_F(Digests, AGroupThatWasMadeAnewIsAnotherOne) {
   const auto found = differing();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->first, 1);
+}
+
+TEST_F(Digests, CallsOfAnEarlierGenerationAreNotCompared) {
+  first.call(4);
+  second.call(4);
+  first.call_signed(1);
+  second.call_signed(2);
+  EXPECT_TRUE(differing());
+  for (Rank* each : {&first, &second}) {
+    each->regroup();
+    each->call(1);
+  }
+  EXPECT_FALSE(differing());
+  second.call_signed(2);
+  first.call_signed(1);
+  ASSERT_TRUE(differing());
+  EXPECT_EQ(differing()->first, 7);
+}
+
+TEST_F(Digests, CallsOfAGroupThatHadThePlaceBeforeAreNotCompared) {
+  first.call_signed(1);
+  second.call_signed(2);
+  for (Rank* each : {&first, &second}) each->make_group_anew();
+  EXPECT_FALSE(differing());
+  first.call(1);
+  EXPECT_FALSE(differing());
 }
 
 TEST_F(Digests, RanksThatDoNotCompareAreNotCompared) {

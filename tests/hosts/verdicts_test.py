@@ -199,6 +199,13 @@ class ByLaunchers(OnTwoHosts):
         self.assert_one_verdict("rank 3 called all_reduce float32 [2, 2]", "ranks 0-2 called broadcast", "node2",
                                 code=4)
 
+    def test_lockstep_run_around_srun_of_torchrun(self):
+        """Both launchers report that a rank of theirs failed; the folders of the ranks have the same path on both hosts."""
+        torchrun = shlex.join([*launchers.torchrun(self.hosts, 2, number="NODE"), str(SCRIPT), "killed"])
+        srun = ["srun", "-N2", "--ntasks-per-node=1", "sh", "-c", "exec " + torchrun.replace("NODE", "$SLURM_NODEID")]
+        self.run_job(("hub", ["salloc", "-Q", "-N2", *PATIENT_RUN, "--", *srun]), HANGS_RANK="0")
+        self.assert_one_verdict("rank 0", "node1", "was killed by SIGKILL", code=5)
+
     def test_lockstep_run_around_mpirun(self):
         rank = one_rank("threw", "$OMPI_COMM_WORLD_RANK", "$OMPI_COMM_WORLD_LOCAL_RANK")
         exported = [word for name in VARIABLES for word in ("-x", name)]

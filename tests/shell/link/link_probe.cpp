@@ -73,8 +73,6 @@ class Probe {
                ranks_.erase(rank.facts.rank);
                print_line(fmt::format("rank {} has ended", rank.facts.rank));
              },
-         .faults = [](const std::string&, int) {},
-         .report = [](const std::string&, const std::vector<SeenEnd>&) {},
          .changed =
              [](const RemoteHost& host) {
                print_line(fmt::format("{} {}", host.name(), host.answers() ? "answers" : host.absence()));
