@@ -72,9 +72,9 @@ struct InitOptions {
   std::string log_path;  // file of the collective log; empty: anonymous memory
 };
 
-/// Makes the default group. Where neither the arguments nor RANK and WORLD_SIZE say which rank this is, that is the
-/// session's world again after destroy_process_group(), and outside sessions a group of one. Throws Error when ranks do not
-/// come within the limit, naming them.
+/// Makes the default group. Where neither the arguments nor RANK and WORLD_SIZE give the rank, it has the ranks of the
+/// session (after destroy_process_group()), or outside sessions this process alone. Throws Error when ranks do not come
+/// within the limit, naming them.
 void init_process_group(const InitOptions& options);
 void init_process_group(const std::string& backend = "", const std::string& init_method = "env://",
                         std::chrono::milliseconds timeout = kDefaultTimeout, int world_size = -1, int rank = -1,
@@ -136,7 +136,7 @@ int get_group_rank(const Group& group, int global_rank);
 int get_pg_count();
 /// Whether `op` reduces complex numbers: SUM, AVG and PREMUL_SUM do.
 bool supports_complex(const c10d::ReduceOp& op);
-/// TORCH_DISTRIBUTED_DEBUG has this level. c10d's Reducer reads it.
+/// The level that TORCH_DISTRIBUTED_DEBUG sets and c10d's Reducer reads.
 using DebugLevel = c10d::DebugLevel;  // Off, Info, Detail
 DebugLevel get_debug_level();
 void set_debug_level(DebugLevel level);
@@ -175,7 +175,7 @@ Work reduce(const at::Tensor& tensor, const Rank& dst, const ReduceOp& op = Redu
 /// allocated.
 Work all_gather(std::vector<at::Tensor>& tensor_list, const at::Tensor& tensor, const Group& group = {},
                 bool async_op = false);
-/// Returns that list, newly allocated.
+/// Does the same, and returns the list, newly allocated.
 std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group = {});
 /// `output` becomes the tensors of all ranks, one after the other (`input` [5, 3]: [world size · 5, 3]) or stacked
 /// ([world size, 5, 3]); any shape with that many elements. An `input` without dimensions gives one element of each
@@ -194,7 +194,7 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, co
 /// On `dst` gather_list[i] becomes group rank i's `tensor`; elsewhere the list must be empty.
 Work gather(const at::Tensor& tensor, std::vector<at::Tensor>& gather_list, const Rank& dst = 0,
             const Group& group = {}, bool async_op = false);
-/// Returns that list, newly allocated, on `dst`, and an empty one elsewhere.
+/// Does the same, and returns the list, newly allocated, on `dst`, and an empty one elsewhere.
 std::vector<at::Tensor> gather(const at::Tensor& tensor, const Rank& dst = 0, const Group& group = {});
 /// `tensor` becomes scatter_list[group rank] of rank `src`; elsewhere the list must be empty.
 Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& scatter_list = {}, const Rank& src = 0,

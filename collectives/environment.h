@@ -16,7 +16,7 @@ struct RendezvousInfo {
   std::optional<bool> loopback = true;  // all ranks are on this machine; empty: the ranks have to compare
 };
 
-/// Whether neither `options` nor the environment say of which world this rank is.
+/// Whether neither `options` nor the environment give a rank, a world size or a place to meet.
 bool names_no_world(const InitOptions& options);
 
 /// Finds the rendezvous of `options.init_method`; `rank` and `world_size` of the options go before the environment's.

@@ -12,7 +12,7 @@ GroupEntry require_member(const char* function, const Group& group);
 int require_rank(const char* function, const char* name, int rank, const GroupEntry& entry);
 /// Does the same for a rank that may count in the group itself (dist::group_src).
 int require_rank(const char* function, const char* name, const Rank& rank, const GroupEntry& entry);
-/// Returns the number in the default group of a rank that the session calls so; -1: it is not in it.
+/// Returns the rank in the default group of rank `session_rank` of the session; -1 if it is not in the group.
 int default_rank_of(int session_rank);
 
 }  // namespace lockstep::dist

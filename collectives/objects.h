@@ -68,7 +68,7 @@ template <typename T>
   return detail::from_bytes_list<T>(
       "all_gather_object", detail::all_gather_bytes(site, detail::to_bytes("all_gather_object", object), group));
 }
-/// Writes them into a list with one element for each rank of the group.
+/// Writes the values of all ranks into a list with one element for each rank of the group.
 template <typename T>
 [[gnu::noinline]] void all_gather_object(std::vector<T>& object_list, const T& object, const Group& group = {}) {
   const void* site = __builtin_return_address(0);
@@ -85,7 +85,7 @@ template <typename T>
   return detail::from_bytes_list<T>("gather_object",
                                     detail::gather_bytes(site, detail::to_bytes("gather_object", object), dst, group));
 }
-/// Writes them into a list, which has one element for each rank of the group on `dst` and is empty elsewhere.
+/// Writes the values of all ranks into a list, which has one element for each rank on `dst` and is empty elsewhere.
 template <typename T>
 [[gnu::noinline]] void gather_object(const T& object, std::vector<T>& object_gather_list, const Rank& dst = 0,
                                      const Group& group = {}) {

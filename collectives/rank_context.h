@@ -34,12 +34,12 @@ struct ContextOptions {
   bool check_collectives = true;
   std::optional<bool> loopback =
       true;  // groups connect over the loopback interface; empty: the ranks compare where they are
-  bool own_user_only = false;  // the store's process is this user's
+  bool own_user_only = false;  // the store has to be a process of this user
   int64_t generation = 0;  // above 0: joins a session that is running, at its regroup of this generation
   bool of_session = false;  // the calls of cells are in the log; else those of a program, which are named by its lines
   RankSet members;  // ranks of the session that are the default group (set_default_ranks()); empty: all of them
   std::shared_ptr<Recorder> recorder = {};  // of what the rank receives; null: nothing is recorded
-  std::shared_ptr<Player> player = {};  // in place of the other ranks, which are not there; null: they are
+  std::shared_ptr<Player> player = {};  // stands for the other ranks in a replay; null: no replay
 };
 
 /// A group as users hold it, with the objects of dist:: that make it work.
@@ -49,7 +49,7 @@ struct GroupEntry {
   std::shared_ptr<WatchedGroup> group;
 };
 
-// A rank of a session has one number there, by which logs, findings and the prompt call it: rank(), Identity::ranks. The
+// A rank has one number in its session, by which logs, findings and the prompt call it: rank(), Identity::ranks. The
 // functions of dist:: count in the default group. The two differ once the default group does not have all ranks.
 class RankContext {
  public:
@@ -70,7 +70,7 @@ class RankContext {
   /// Returns a connection to the store that is not connected yet, for waits that can be interrupted.
   std::shared_ptr<StoreConnection> new_store_connection() const;
   std::chrono::milliseconds connect_timeout() const { return options_.connect_timeout; }
-  /// Returns how often regroup has run, and with live_ranks() whom it connected last. By the rank's own thread.
+  /// Returns the generation of the last regroup, and live_ranks() those that it connected. By the rank's own thread.
   int64_t generation() const { return generation_; }
   const RankSet& live_ranks() const { return live_ranks_; }
   /// Returns the other ranks, as they were at the last connect. By the rank's own thread.
@@ -96,7 +96,7 @@ class RankContext {
   /// An empty handle means the default group, and so does the handle of an earlier default group (set_default_ranks()).
   /// Throws ArgumentError for a group that this rank has not made.
   GroupEntry find(const Group& handle) const;
-  /// The same; nothing for a group that this rank has not made.
+  /// Does the same, but returns nothing for a group that this rank has not made.
   std::optional<GroupEntry> look_up(const Group& handle) const;
   /// See session_group.h. From any thread.
   std::vector<std::pair<std::string, int>> communicator_errors() const;
@@ -110,19 +110,19 @@ class RankContext {
 
   void abort(const std::string& reason);
   void regroup(int64_t generation, const RankSet& given, std::chrono::milliseconds timeout);
-  /// A cell begins, which people call `number`: for a rank that is recorded or replayed. In a replay connects the groups
-  /// anew where the recorded rank was. Throws Error as Player::begin_cell() does. By the rank's own thread.
+  /// Begins cell `number` (as users count) on a rank that is recorded or replayed. A replay connects the groups anew
+  /// where the recorded rank did. Throws Error as Player::begin_cell() does. By the rank's own thread.
   void begin_recorded_cell(int64_t number);
   bool needs_regroup() const;
-  /// Lets these ranks of the session be the default group, numbered in their order, from the next regroup() on. Local;
-  /// this rank is one of them. Nothing changes where they are it already. By the rank's own thread.
+  /// Makes these ranks of the session the default group, numbered in their order, from the next regroup() on. Local;
+  /// this rank is one of them. Does nothing where they are the default group. By the rank's own thread.
   void set_default_ranks(const RankSet& ranks);
   /// Returns the numbers in the default group of ranks of the session; -1 for those that are not in it.
   std::vector<int> default_ranks_of(std::vector<int> ranks) const;
   int default_rank_of(int rank) const { return default_ranks_of({rank}).front(); }
   /// Returns the number in the session of a rank of the default group; -1 where there is none.
   int session_rank_of(int default_rank) const;
-  /// The number that the next group gets, by which its name is made. By the rank's own thread.
+  /// Returns the number that goes into the name of the next group. By the rank's own thread.
   int next_group_number() const { return next_group_number_; }
   void set_next_group_number(int number) { next_group_number_ = number; }
   /// Throws for collectives on a device that an abort, a time limit or a peer's end has cut off since the last call. By
@@ -190,7 +190,7 @@ struct SessionWorld {
   std::map<int64_t, std::pair<uint64_t, uint64_t>> code;  // cell → address and size, for the next group's log
 };
 
-/// Returns the calling thread's, or else the process's; null outside sessions. By the rank's own thread.
+/// Returns the calling thread's world, or else the process's; null outside sessions. By the rank's own thread.
 std::shared_ptr<SessionWorld> session_world();
 void set_session_world(std::shared_ptr<SessionWorld> world);
 /// Makes the default group of the session's world; false outside sessions. Collective over all ranks, each of which has

@@ -35,7 +35,7 @@ struct SessionGroupOptions {
   double timeout_s = 1800;  // of each collective
   double connect_timeout_s = 60;
   int64_t generation = 0;  // above 0: this process replaces a lost rank, and connects by regroup_session(generation, …)
-  std::shared_ptr<Player> player;  // stands for the other ranks, which are not there; null: they are
+  std::shared_ptr<Player> player;  // stands for the other ranks in a replay; null: no replay
 };
 
 /// Registers the plug-in's process groups for tensors on GPUs; the first group sets the environment that they need
@@ -44,29 +44,30 @@ std::string register_nccl();
 
 /// Makes the default group. Collective over all ranks. Throws Error naming the ranks that did not come.
 void start_session_group(const SessionGroupOptions& options);
-/// Throws Error where this rank can't be recorded: it is already, or has made collectives. Local.
+/// Throws Error where this rank can't be recorded: it is or was recorded, or has made collectives, groups or marks of
+/// steps. Local.
 void check_recordable();
 /// Records what this rank receives from its collectives from now on. Local.
 void record_session(std::shared_ptr<Recorder> recorder);
-/// A rank that is recorded or replayed is told where cells begin and end. `number` is what people call the cell. Local.
-/// Throws Error in a replay: where the recorded rank has made calls before that this run has not, or has not run the cell.
+/// Begin and end a cell on a rank that is recorded or replayed. `number` is the cell's number for users. Local. The
+/// former throws Error in a replay where the recorded rank had made calls that this run has not, or lacks the cell.
 void begin_recorded_cell(int64_t number);
 void end_recorded_cell(bool succeeded);
-/// Numbers the marks of steps (ddp::step) of this process, from 0.
+/// Returns the number of the next mark of a step (ddp::step) in this process, from 0.
 int64_t take_step_number();
-/// Whether this process has taken the place of a lost rank, whose generators it does not have. Until end_replacement().
+/// Whether this process has taken the place of a lost rank and lacks its generators. False after end_replacement().
 bool is_replacement();
 void end_replacement();
 /// Closes every group, without waiting for a peer. Local.
 void end_session_group();
 
-/// Does what dist::regroup does, without LibTorch's types, for protocol::Regroup. `members` of the session are the
-/// default group from then on; empty: as before.
+/// Does what dist::regroup does, without LibTorch's types, for protocol::Regroup. The ranks `members` of the session
+/// are the default group from then on; empty: as before.
 void regroup_session(int64_t generation, const RankSet& ranks, const RankSet& members, double timeout_s);
-/// Lets `members` of the session be the default group, unconnected, in a process that replaces a lost rank and runs its
-/// cells again; empty: all ranks. Local.
+/// Makes the ranks `members` of the session the default group, unconnected, in a process that replaces a lost rank and
+/// runs its cells again; empty: all ranks. Local.
 void set_session_members(const RankSet& members);
-/// The number of this rank in the default group, and how many ranks that has; nothing where there is none.
+/// This rank's number in the default group, and the size of the group. rank_number() returns nothing without a group.
 struct RankNumber {
   int rank = 0, world_size = 1;
 };
@@ -75,13 +76,13 @@ std::optional<RankNumber> rank_number();
 /// (protocol::Done::regroup).
 bool needs_regroup();
 
-/// The number that the next group of this rank gets, by which its name is made; 1 outside sessions. Ranks have the same
+/// Returns the number that goes into the name of this rank's next group; 1 without a default group. Ranks have the same
 /// groups under the same names, so a process that replaces a rank counts as that rank did. On the run thread.
 int next_group_number();
 void set_next_group_number(int number);
 
-/// Throws Aborted, TimedOut or PeerLeft where a collective on a device was cut off, although no call of the step has
-/// thrown: what the step read from the device then means nothing. On the run thread, after a step of a cell.
+/// Throws Aborted, TimedOut or PeerLeft where a collective on a device was cut off and no call of the step has thrown:
+/// what the step read from the device is invalid then. On the run thread, after a step of a cell.
 void check_device_works();
 
 /// Sets the cell (0: none) and the step that collectives entered from now on are logged with.
@@ -121,13 +122,14 @@ std::vector<CollectiveRecord> last_collectives(size_t count);
 /// none. Only some transports report such errors (NCCL). Can block in a transport that is stuck.
 std::vector<std::pair<std::string, int>> communicator_errors();
 
-/// Other ranks have left `cell`, after each entered that many collectives of each group (protocol::PeersDone). The waiting
-/// callback is called when this rank is in a later one, or enters one while `cell` is still its current cell.
+/// Notes that other ranks have left `cell`, after each entered that many collectives of each group
+/// (protocol::PeersDone). The waiting callback is called when this rank is in a later one, or enters one while `cell`
+/// is still its current cell.
 void peers_left(int64_t cell, const RankSet& ranks, const std::map<std::string, int64_t>& progress);
 
-/// Watches for collectives that this rank has been in for `limit_s` seconds. long_waits() returns each once, and when
-/// to call it again. A thread that enters a collective calls `wake` when long_waits() must be called although it gave
-/// no time. Called before start_session_group.
+/// Watches for collectives that this rank has been in for `limit_s` seconds. long_waits() returns each once, and the
+/// time of its next call. A thread that enters a collective calls `wake` when long_waits() must be called although it
+/// gave no time. Called before start_session_group.
 void watch_long_waits(double limit_s, std::function<void()> wake);
 LongWaits::Look long_waits();
 
@@ -137,8 +139,9 @@ void set_place_of(std::function<std::string(uint64_t code_address)> place_of);
 /// Returns the address in this process of the code at `offset` of a cell, or 0 where the cell is not loaded.
 uint64_t code_address(int64_t cell, uint64_t offset);
 
-/// Sets what is called (from the thread that noticed, at most once per collective and set of ranks) with a collective
-/// and the ranks that can no longer enter it within the cell. May be set before or after start_session_group.
+/// Sets the function that is called (from the thread that noticed, at most once per collective and set of ranks) with
+/// a collective and the ranks that can no longer enter it within the cell. May be set before or after
+/// start_session_group.
 void set_waiting_callback(std::function<void(const CollectiveRecord& record, const RankSet& missing)> callback);
 
 }  // namespace lockstep::dist

@@ -1,4 +1,4 @@
-// What collectives take and return beside tensors, as in torch.distributed: a Rank, a Work.
+// The types that collectives take and return beside tensors, as in torch.distributed: Rank and Work.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -57,10 +57,10 @@ class Work {
   /// Returns what wait() would throw; null while it is not done, and where nothing went wrong.
   std::exception_ptr exception() const;
   /// Returns the tensors that the result is in: one, those of a list one after the other, or none (barrier; gather on
-  /// other ranks than dst). Throws Error while it is not done, and what went wrong.
+  /// other ranks than dst). Throws Error while it is not done, and then what wait() would throw.
   std::vector<at::Tensor> result() const;
-  /// Returns what completes when the work is done, with the tensors of result() as its value, or with what went wrong.
-  /// Callbacks (then) run on the transport's thread, or at once on this one.
+  /// Returns a future that completes when the work is done, with the tensors of result() as its value, or with the
+  /// error. Callbacks (then) run on the transport's thread, or at once on this one.
   c10::intrusive_ptr<c10::ivalue::Future> get_future() const;
   /// Returns the rank (of the default group) that a recv without a source got its data from.
   int source_rank() const;

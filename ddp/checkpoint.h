@@ -1,11 +1,11 @@
-// Writes what names of a session hold into files, one a rank, and reads them back into the same names: %checkpoint and
-// %restore.
+// Writes the objects that names of a session hold into files, one for each rank, and reads them back into the same
+// names: %checkpoint and %restore.
 //
 //   ddp::Checkpoint("runs/a").add("net", net).add("optimizer", optimizer).add("step", step).write();   // on all ranks
 //
-// Written are tensors and vectors of them, modules (parameters, buffers, whether they are in training), wrappers (with
-// the layout of their buckets), optimizers (state and options), plain values, and the generators. What else is added is
-// named as left out. Not written: gradients, and what a module holds without having registered it.
+// A checkpoint has tensors and vectors of them, modules (parameters, buffers, whether they are in training), wrappers
+// (with the layout of their buckets), optimizers (state and options), plain values, and the generators. The report
+// names other objects as left out. Gradients, and what a module holds without having registered it, are not written.
 #pragma once
 #include <torch/torch.h>
 
@@ -35,7 +35,7 @@ namespace lockstep::ddp {
 
 namespace detail {
 
-/// Whether it is a number, an enumerator, a string, or a container of these.
+/// Whether a T is a number, an enumerator, a string, or a container of these.
 template <typename T>
 inline constexpr bool is_plain =
     (std::is_arithmetic_v<T> && !std::is_same_v<T, long double>) || std::is_enum_v<T> || std::is_same_v<T, std::string>;
@@ -107,11 +107,12 @@ class Checkpoint {
     return *this;
   }
 
-  /// Writes the files. Where a rank can't write its own, none is replaced. Collective over all ranks of the default group. Throws Error.
+  /// Writes the files. Where a rank can't write its own, none is replaced. Collective over all ranks of the default
+  /// group. Throws Error.
   CheckpointReport write();
-  /// Reads the files, which have to be of one checkpoint of as many ranks. An object that does not fit keeps what it has,
-  /// and is named. Collective over all ranks of the default group. Throws Error where a file is missing or damaged;
-  /// nothing is changed then.
+  /// Reads the files, which have to be of one checkpoint of as many ranks. An object that does not fit keeps its value,
+  /// and the report names it. Collective over all ranks of the default group. Throws Error where a file is missing or
+  /// damaged; nothing is changed then.
   CheckpointReport read();
 
  private:

@@ -1,6 +1,6 @@
-// Does options delay_all_reduce_named_params and param_to_hook_all_reduce: the gradients of the named parameters lie in
-// one flat buffer. It is reduced in one piece when the hooked parameter has its gradient, independently of the Reducer
-// and its buckets.
+// Implements the options delay_all_reduce_named_params and param_to_hook_all_reduce: the gradients of the named
+// parameters lie in one flat buffer. It is reduced in one piece when the hooked parameter has its gradient,
+// independently of the Reducer and its buckets.
 #pragma once
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>

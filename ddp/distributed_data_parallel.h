@@ -51,7 +51,7 @@ class DistributedDataParallel : public DistributedModule {
   auto operator()(A&&... inputs) const {
     return forward(std::forward<A>(inputs)...);
   }
-  /// Is for modules whose forward has its result type as a template parameter (Sequential).
+  /// Calls a forward that has its result type as a template parameter, as that of Sequential.
   template <class Result, class... A>
   Result forward_as(A&&... inputs) const {
     return detail::forward_through(

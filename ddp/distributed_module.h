@@ -51,8 +51,8 @@ class DistributedModule {
  public:
   /// Returns the wrapped module.
   const std::shared_ptr<torch::nn::Module>& module() const;
-  /// Return parameters and buffers under their own names, without a prefix. One that is shared is listed once, under
-  /// its first name. LibTorch's own lists have it under each, and an optimizer made from those steps it twice.
+  /// Return parameters and buffers under their own names, without a prefix. A shared one is listed once, under its
+  /// first name. LibTorch's own lists have it under every name, and an optimizer made from those steps it twice.
   std::vector<torch::Tensor> parameters() const;
   torch::OrderedDict<std::string, torch::Tensor> named_parameters() const;
   torch::OrderedDict<std::string, torch::Tensor> named_buffers() const;
@@ -127,7 +127,7 @@ class DistributedModule {
   /// precision. Saving, loading and synchronising the wrapper, and its next forward, begin with it. Local.
   void restore_full_precision() const;
 
-  // There are only copies: a handle that was moved from stays one.
+  // Handles have no moves, only copies: one that was moved from stays valid.
   DistributedModule(const DistributedModule&) = default;
   DistributedModule& operator=(const DistributedModule&) = default;
 
@@ -170,7 +170,7 @@ class ForwardPass {
   bool finished_ = false;
 };
 
-/// Returns an argument of forward: the caller's own, unless its tensors must be moved to another device or type.
+/// Holds an argument of forward: the caller's own, unless its tensors must be moved to another device or type.
 template <class A>
 class Input {
   using Value = std::remove_cvref_t<A>;

@@ -24,14 +24,14 @@ struct DistributedSamplerOptions {
   /// Number of ranks that share the samples. Unset: the size of the default group as the epoch begins, 1 without a
   /// group.
   TORCH_ARG(std::optional<size_t>, num_replicas) = std::nullopt;
-  /// This rank among them. Unset: its rank in the default group then, 0 without a group.
+  /// This rank among them. Unset: its rank in the default group as the epoch begins, 0 without a group.
   TORCH_ARG(std::optional<size_t>, rank) = std::nullopt;
   /// Whether the order differs in each epoch, equally on all ranks. Otherwise it ascends.
   TORCH_ARG(bool, shuffle) = true;
   /// Epoch e is shuffled with seed + e. It must be the same on every rank.
   TORCH_ARG(uint64_t, seed) = 0;
-  /// Where the ranks do not divide the samples: leave the last ones of the order out, instead of reading its first ones
-  /// twice.
+  /// Where num_replicas does not divide the number of samples: leave out the last ones of the order, instead of reading
+  /// its first ones twice.
   TORCH_ARG(bool, drop_last) = false;
 };
 
@@ -40,7 +40,7 @@ struct DistributedSamplerOptions {
 /// keeps a copy, and set_epoch of the sampler that it was made from reaches it when it begins its next epoch.
 class DistributedSampler : public torch::data::samplers::Sampler<> {
  public:
-  /// The sampler has `size` samples. Throws ArgumentError for a rank that is not less than num_replicas.
+  /// `size` is the number of samples. Throws ArgumentError for a rank that is not less than num_replicas.
   explicit DistributedSampler(size_t size, DistributedSamplerOptions options = {});
 
   /// Takes effect at the next reset(), which a DataLoader calls when it begins an epoch. From any thread.
@@ -50,7 +50,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   size_t size() const;
   const DistributedSamplerOptions& options() const { return options_; }
 
-  /// Goes to the beginning of the epoch. `new_size` is the dataset's. Throws as the constructor does.
+  /// Goes to the beginning of the epoch. `new_size` is a new number of samples. Throws as the constructor does.
   void reset(std::optional<size_t> new_size = std::nullopt) override;
   /// Returns the next indices, `batch_size` of them or as many as there are left; none at the end of the epoch.
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
@@ -63,7 +63,7 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
 
   DistributedSamplerOptions options_;
   size_t size_, num_replicas_ = 1, rank_ = 0;
-  std::shared_ptr<std::atomic<size_t>> epoch_;  // one of all copies
+  std::shared_ptr<std::atomic<size_t>> epoch_;  // shared by all copies
   std::vector<size_t> indices_;  // of this rank, in this epoch
   size_t next_ = 0;
 };

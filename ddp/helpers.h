@@ -22,13 +22,13 @@ int64_t accumulation_steps(int64_t global_batch, int64_t micro_batch, std::optio
 /// some samples twice, otherwise by leaving the remainder out. Without a group it is the whole set. Its order is not
 /// that of Python's DistributedSampler, which is ddp::DistributedSampler (ddp/distributed_sampler.h).
 torch::data::samplers::DistributedRandomSampler random_sampler(size_t size, bool allow_duplicates = true);
-/// Does the same in order.
+/// Makes LibTorch's DistributedSequentialSampler, which reads the samples in order; otherwise as random_sampler().
 torch::data::samplers::DistributedSequentialSampler sequential_sampler(size_t size, bool allow_duplicates = true);
 
 namespace detail {
 
-/// While it lives, a wrapper is made. `is_alone`: this process takes the place of a lost rank and is not connected yet,
-/// so nothing is said to the other ranks, which have made theirs; its values come from them by ddp::restore.
+/// Lives while a wrapper is made. is_alone(): this process takes the place of a lost rank and is not connected yet. The
+/// other ranks have made their wrappers, so this one exchanges nothing with them; ddp::restore copies their values.
 class Construction {
  public:
   Construction();

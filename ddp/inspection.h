@@ -1,5 +1,5 @@
-// Gives inspectors what they need of a wrapper beyond its public surface: which wrapper a module has, what its
-// gradients and buffers are worth now, and what a step changes of the wrapper itself.
+// Gives inspectors what they need of a wrapper beyond its public surface: which wrapper a module has, whether its
+// gradients and buffers are those of the last step, and what a step changes of the wrapper itself.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -43,8 +43,8 @@ class Inspection {
   /// them differ until the next forward.
   bool buffers_may_differ() const;
 
-  /// Returns points of the last synchronised step on the replica's device. They are recorded from the first call on, so
-  /// that call has none. Two events a step. Without a device there are none.
+  /// Returns the marks of the last synchronised step on the replica's device. The first call turns recording on, so it
+  /// returns none. Recording costs two events a step. There are none on the CPU.
   const StepMarks& device_marks() const;
 
   Progress progress() const;

@@ -1,6 +1,6 @@
-// Does option mixed_precision: from forward to the reduction of its bucket, a parameter holds a low-precision copy of
-// its values; before and after, it holds the full ones. Gradients are reduced in the reduce type and come out in full
-// precision.
+// Implements the option mixed_precision: from forward to the reduction of its bucket, a parameter holds a low-precision
+// copy of its values; before and after, it holds the full ones. Gradients are reduced in the reduce type and come out
+// in full precision.
 #pragma once
 #include <torch/torch.h>
 

@@ -46,8 +46,8 @@ struct Options {
   TORCH_ARG(bool, find_unused_parameters) = false;
   /// No effect, as in PyTorch: the Reducer always finishes its reductions.
   TORCH_ARG(bool, check_reduction) = false;
-  /// Gradients are views into the buckets: saves one copy of the gradients, and copying in and out. No effect with
-  /// mixed_precision.
+  /// Gradients are views into the buckets. This saves one copy of the gradients, and the copying in and out. No effect
+  /// with mixed_precision.
   TORCH_ARG(bool, gradient_as_bucket_view) = false;
   /// The graph is the same in every step: unused parameters are found once, and re-entrant backward is allowed.
   TORCH_ARG(bool, static_graph) = false;

@@ -10,7 +10,7 @@
 
 namespace lockstep::ddp::detail {
 
-/// What has to agree of a parameter or buffer, as text.
+/// The properties of a parameter or buffer that have to agree, as text.
 struct TensorDescription {
   std::string name;
   std::string shape;  // "[256, 64]"
@@ -33,7 +33,7 @@ struct ReplicaDescription {
   bool operator==(const ReplicaDescription&) const = default;
 };
 
-/// Leaves `same_as` and `sparse` out.
+/// Describes `tensor`, without `same_as` and `sparse`.
 TensorDescription describe(const std::string& name, const torch::Tensor& tensor);
 
 /// Compares `mine` of all ranks of `group`. `problem`, if not empty, is why this rank can't wrap its module. Collective

@@ -7,8 +7,8 @@
 
 namespace lockstep::ddp::detail {
 
-/// Reducer::get_grad_buckets() of LibTorch 2.15 throws while a bucket has no memory: that of a sparse gradient which this
-/// rank never had, and with lazy_bucket_allocation every bucket outside of a step.
+/// Reducer::get_grad_buckets() of LibTorch 2.15 throws while a bucket has no memory. Such are the bucket of a sparse
+/// gradient that this rank never had and, with lazy_bucket_allocation, every bucket outside of a step.
 class ReadableReducer : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
@@ -35,7 +35,7 @@ class ReadableReducer : public c10d::Reducer {
   }
 
  private:
-  // Is a template, so that versions without initialize_bucket_storage(), which always have the memory, compile.
+  // This is a template, so that versions without initialize_bucket_storage(), which always have the memory, compile.
   template <class Self, class AnyBucket>
   static void allocate(Self& self, AnyBucket& bucket) {
     if constexpr (requires { self.initialize_bucket_storage(bucket); }) {

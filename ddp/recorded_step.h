@@ -5,8 +5,8 @@
 //       …                                    // from zero_grad() to optimizer.step()
 //     }
 //
-// Where the rank is recorded, the beginning of a step keeps what the step needs. Where a rank is replayed, it puts that
-// back, or the mark is false: the step was not recorded, and is left out. Elsewhere the mark does nothing, and is true.
+// On a rank that is recorded, the mark keeps what the step needs. On a rank that is replayed, it puts that back; it is
+// false for a step that was not recorded, which is left out. On other ranks the mark does nothing, and is true.
 #pragma once
 #include <torch/torch.h>
 
@@ -29,7 +29,7 @@ class RecordedStep {
  public:
   /// Whether the step runs.
   explicit operator bool() const { return runs_; }
-  /// From 0, counted by the marks of this rank.
+  /// Returns the number of the step, from 0, counted by the marks of this rank.
   int64_t number() const { return number_; }
 
  private:
@@ -39,11 +39,11 @@ class RecordedStep {
   bool runs_ = true;
 };
 
-/// What a step is marked with.
+/// Marks the beginning of a step with the objects of the training.
 class StepMark {
  public:
-  /// Adds a module, a wrapper, an optimizer or a pointer to one of these, which training changes; or a tensor of the batch,
-  /// whose values are recorded, and put back.
+  /// Adds a module, a wrapper, an optimizer or a pointer to one of these, which training changes; or a tensor of the
+  /// batch, whose values are recorded and put back.
   template <typename T>
   void add(T&& given) {
     using Object = std::remove_cvref_t<T>;
@@ -83,8 +83,8 @@ class StepMark {
   bool has_schedule_ = false;
 };
 
-/// Marks a step: objects that training changes, in the same order at each step, and tensors of its batch. Local. Throws as
-/// StepMark::begin() does.
+/// Marks a step. `objects` are those that training changes, in the same order at each step, and tensors of the batch.
+/// Local. Throws as StepMark::begin() does.
 template <typename... Objects>
 [[nodiscard]] RecordedStep step(Objects&&... objects) {
   StepMark mark;

@@ -36,8 +36,8 @@ struct ReducerArguments {
 /// gradients in place, which autograd refuses for views.
 using PlainBucketViews = at::AutoDispatchBelowADInplaceOrView;
 
-/// The Reducer names parameters in its errors only if the debug level was not Off while it was constructed. Names are
-/// always wanted.
+/// The Reducer names parameters in its errors only if the debug level was not Off while it was constructed. While this
+/// lives, the level is not Off.
 class NamesInErrors {
  public:
   NamesInErrors() : lock_(mutex()), before_(c10d::debug_level()) {
@@ -54,7 +54,7 @@ class NamesInErrors {
   c10d::DebugLevel before_;
 };
 
-// Is a template, so that calls which this LibTorch does not have are not compiled.
+// This is a template, so that calls which this LibTorch does not have are not compiled.
 template <class Reducer, class Arguments>
 std::shared_ptr<Reducer> make_reducer(Arguments a) {
   constexpr bool kBatched =

@@ -24,10 +24,9 @@ int64_t bucket_bytes(double mib, const char* option);
 
 class ReducerSlot {
  public:
-  /// Replaces the Reducer, if there is one, by a new one. Throws ArgumentError for options that this LibTorch does not
-  /// have.
-  /// `layout` has the parameters of each bucket, by index, as the buckets of another rank; by default they are laid out
-  /// by the options.
+  /// Makes the Reducer, in place of an earlier one. Throws ArgumentError for options that this LibTorch does not have.
+  /// `layout` has the indices of the parameters of each bucket, as another rank has them; if it is empty, the options
+  /// decide the layout.
   void make(const Replica& replica, const Options& options, const TrainingGroup& group,
             std::vector<std::vector<size_t>> layout = {});
   void clear();
@@ -42,7 +41,7 @@ class ReducerSlot {
   void set_hook(CommHook hook);
   void set_hook(c10d::BuiltinCommHookType hook);
   bool has_hook() const { return hook_ || builtin_hook_; }
-  /// Tells the hook of a fresh start.
+  /// Calls CommHook::restart of the hook, if it has one.
   void restart_hook() const;
 
   /// Returns the buckets as they are now, in the order of reduction.
@@ -56,13 +55,13 @@ class ReducerSlot {
   //   kChanging ── set_static_graph ──> kUnknown ── learn_graph ──> kKnown
   //                                        └── count_local_forward ──> kMiscounted
   void set_static_graph(bool had_local_forward);
-  /// Whether its first synchronised backward is still to come, or to end.
+  /// Whether the graph is static and its first synchronised backward is still to come, or to end.
   bool learns_graph() const { return graph_ == Graph::kUnknown || graph_ == Graph::kMiscounted; }
   /// Whether the Reducer has counted gradients of a backward under no_sync for those of its first step, so it can't
   /// learn the graph.
   bool has_miscounted() const { return graph_ == Graph::kMiscounted; }
   void count_local_forward();
-  /// Called at the end of its first synchronised backward: the Reducer counts its gradients, and reduces them.
+  /// Called at the end of the first synchronised backward: the Reducer counts its gradients, and reduces them.
   void learn_graph();
 
  private:

@@ -1,12 +1,12 @@
 // Copies a training run from one rank to others, after a rank was lost and started again: parameters, buffers,
-// optimizers, the layout of DDP's buckets, and to ranks that are new the generators. Where ranks share all of their
+// optimizers, the layout of DDP's buckets, and the generators (to new ranks only). Where ranks share all of their
 // state, training then goes on bit by bit as if nothing had happened.
 //
 //   ddp::restore(net, optimizer, /*from=*/0);      // on all ranks
 //
 // What ranks do not share can't be copied: a shard of an optimizer's state, for example, is gone with its rank. The
-// report names it. Not looked at: gradients that are being accumulated, data loaders, schedulers, and the memory of
-// communication hooks, which begins anew on all ranks.
+// report names it. Gradients that are being accumulated, data loaders and schedulers are not copied, nor is the memory
+// of communication hooks, which begins anew on all ranks.
 #pragma once
 #include <torch/torch.h>
 
@@ -33,15 +33,15 @@ struct RestoreReport {
 };
 std::ostream& operator<<(std::ostream& out, const RestoreReport& report);
 
-/// Gathers what is to be copied. Ranks add the same objects under the same names; what some rank lacks is not copied, and
-/// named.
+/// Gathers what is to be copied. Ranks add the same objects under the same names. An object that some rank lacks is not
+/// copied, and the report names it.
 class Restoration {
  public:
-  /// Copies from rank `from` to the ranks `to`, or to all others where it is empty. Ranks in neither keep what they have;
-  /// where they do not agree with `from`, a value is not known to be shared, and is not copied.
+  /// Copies from rank `from` to the ranks `to`, or to all others where it is empty. Other ranks keep what they have. A
+  /// value on which one of them does not agree with `from` is not known to be shared, and is not copied.
   explicit Restoration(int from, RankSet to = {}) : from_(from), to_(std::move(to)) {}
 
-  /// Adds a module, a wrapper, an optimizer or a pointer to one of these. Leaves out what is none.
+  /// Adds a module, a wrapper, an optimizer or a pointer to one of these. Ignores other objects.
   template <typename T>
   Restoration& add(const std::string& name, T&& object) {
     struct {
@@ -59,8 +59,8 @@ class Restoration {
     return *this;
   }
 
-  /// Copies. Collective over all ranks of the default group. Throws ArgumentError for ranks that do not exist, Error where
-  /// a rank of the group is lost.
+  /// Copies. Collective over all ranks of the default group. Throws ArgumentError for ranks that do not exist, Error
+  /// where a rank of the group is lost.
   RestoreReport run();
 
  private:
@@ -71,14 +71,15 @@ class Restoration {
   };
   void add_module(const std::string& name, torch::nn::Module& module, bool synchronises_buffers = false);
   torch::Tensor& tensor(const std::string& name);
-  /// What this rank has. Those of all ranks decide what is copied, in which order, and what is lost.
+  /// Describes what this rank has. The descriptions of all ranks decide what is copied, in which order, and what is
+  /// lost.
   nlohmann::json description() const;
-  /// Returns the names of the tensors that are not what was lost.
+  /// Returns the names of the tensors that are not what the lost rank had, since other ranks do not agree on them.
   std::set<std::string> copy_tensors(const std::vector<nlohmann::json>& all, RestoreReport& report);
   void copy_optimizer(const std::string& name, const std::vector<nlohmann::json>& all,
                       const std::set<std::string>& lost_tensors, RestoreReport& report);
-  /// Whether the optimizer steps the same parameters as that of `from`. Those that no module here has may have other values
-  /// on each rank: then it steps a shard.
+  /// Whether the optimizer steps the same parameters as that of `from`. Parameters that no module here has are compared
+  /// by their values: where these differ, the optimizer steps a shard. Collective.
   bool steps_the_same(torch::optim::Optimizer& optimizer, const nlohmann::json& mine, const nlohmann::json& source);
   void copy_buckets(const std::string& name, const std::vector<nlohmann::json>& all, RestoreReport& report);
   void copy_generators(const std::vector<nlohmann::json>& all, RestoreReport& report);
@@ -92,9 +93,9 @@ class Restoration {
   std::set<std::string> left_;  // what is not restored, and why
 };
 
-/// Lets all ranks take parameters and buffers of rank `from`, and the layout of the buckets of a wrapper. A process that
-/// was started in the place of a lost rank takes its generators, too, the first time. Collective over all ranks of the
-/// default group.
+/// Lets all ranks take parameters and buffers of rank `from`, and the layout of a wrapper's buckets. A process that was
+/// started in the place of a lost rank takes the generators of `from`, too, the first time. Collective over all ranks
+/// of the default group.
 template <typename Net>
   requires(detail::is_trained<Net>())
 RestoreReport restore(Net& net, int from = 0) {

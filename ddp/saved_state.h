@@ -1,4 +1,4 @@
-// The state of optimizers and wrappers as bytes, as they go to another rank or into a file.
+// Converts the state of optimizers and wrappers to bytes, which go to another rank or into a file, and back.
 #pragma once
 #include <torch/torch.h>
 
@@ -12,11 +12,11 @@
 
 namespace lockstep::ddp::detail {
 
-/// Bytes as a tensor of uint8 [N], and back. bytes_of() throws std::runtime_error for a tensor of another dtype.
+/// Converts bytes to a tensor of uint8 [N], and back. bytes_of() throws std::runtime_error for another dtype.
 torch::Tensor tensor_of(const std::string& bytes);
 std::string bytes_of(const torch::Tensor& tensor);
 
-/// Parameters, then buffers, with their names.
+/// Returns parameters, then buffers, with their names.
 std::vector<std::pair<std::string, torch::Tensor>> tensors_of(torch::nn::Module& module);
 
 /// The state and the options of an optimizer.
@@ -28,24 +28,24 @@ struct SavedOptimizer {
 SavedOptimizer save(const torch::optim::Optimizer& optimizer);
 /// Whether anything was saved: a class of the user's may have no save().
 bool has_contents(const std::string& archive);
-/// The bytes alone, in a third of the time. Throws what LibTorch, or a class of the user's, throws.
+/// Returns the bytes of save() alone, in a third of the time. Throws what LibTorch, or a class of the user's, throws.
 std::string bytes_of(const torch::optim::Optimizer& optimizer);
 
-/// Returns what is wrong with the bytes; the optimizer has no state then.
+/// Loads the state. Returns what is wrong with the bytes, if anything; the optimizer has no state then.
 std::string load(torch::optim::Optimizer& optimizer, const std::string& bytes);
 
-/// Where tensors of the optimizer are.
+/// Returns the device of the optimizer's tensors.
 torch::Device device_of(const torch::optim::Optimizer& optimizer);
 
-/// The layout of the buckets, on which the order of sums depends, and the number of steps.
+/// Returns the layout of the buckets, on which the order of sums depends, and the number of steps.
 nlohmann::json layout_of(const DistributedModule& wrapper);
-/// Local. Throws nlohmann::json::exception for what layout_of() does not write.
+/// Takes over the result of layout_of(). Local. Throws nlohmann::json::exception for what layout_of() does not write.
 void take_over(const DistributedModule& wrapper, const nlohmann::json& layout);
 
 /// Takes over the number of steps alone. Returns false where the wrapper has other buckets.
 bool take_over_steps(const DistributedModule& wrapper, const nlohmann::json& layout);
 
-/// The text of an exception, without LibTorch's stack.
+/// Returns the text of an exception, without LibTorch's stack.
 std::string message_of(const std::exception& error);
 
 }  // namespace lockstep::ddp::detail

@@ -48,7 +48,7 @@ class SimpleDistributedDataParallel {
   void train() { module_->train(); }
   void eval() { module_->eval(); }
 
-  /// Makes every gradient its mean over all ranks. Called between backward and the optimizer's step.
+  /// Makes every gradient its mean over all ranks. Collective. Called between backward and the optimizer's step.
   void sync_gradients() {
     if (!do_sync_) return;
     for (auto& parameter : module_->parameters()) {

@@ -58,11 +58,11 @@ class State : public std::enable_shared_from_this<State> {
 
   /// Starts afresh after a step that failed; `layout` is as in ReducerSlot::make(). Local.
   void reset(std::vector<std::vector<size_t>> layout = {});
-  /// Does the same with the layout of the buckets and the count of steps of another rank. On every rank.
+  /// Does the same with another rank's layout of the buckets and count of steps. Called on every rank; local.
   void take_over(std::vector<std::vector<size_t>> layout, int64_t steps);
   /// Whether the next forward will reset(), since the ranks were reconnected.
   bool was_regrouped() const { return group_.was_regrouped(); }
-  /// Takes over the number of steps of a state, and whether a reset is due.
+  /// Takes over the count of steps of another state, and whether its ranks were reconnected.
   void set_steps(int64_t steps, bool was_regrouped) {
     steps_.set(steps);
     if (!was_regrouped) group_.follow_regroup();
@@ -164,8 +164,8 @@ class State : public std::enable_shared_from_this<State> {
   std::vector<int64_t> ready_times_before_;  // of the Reducer, when the last reduction was announced
   bool requires_grad_sync_ = true;
   bool sink_clone_ = true;
-  int64_t batch_norm_conversions_ = -1;  // calls of convert_sync_batchnorm so far
-  bool converts_batch_norm_ = false;  // as of then
+  int64_t batch_norm_conversions_ = -1;  // calls of convert_sync_batchnorm at the last look
+  bool converts_batch_norm_ = false;  // at the last look
 
   std::optional<JoinState> join_;
   int64_t answered_ = 0;  // steps of other ranks since this rank's own last forward

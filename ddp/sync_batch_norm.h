@@ -51,7 +51,7 @@ namespace detail {
 
 /// Whether some BatchNorm in `module` was converted.
 bool has_converted_batchnorm(const torch::nn::Module& module);
-/// Returns the number of calls of convert_sync_batchnorm in this process. The answer above changes only with it.
+/// Returns the calls of convert_sync_batchnorm in this process. has_converted_batchnorm() changes only with them.
 int64_t batchnorm_conversions();
 
 /// While it lives, converted BatchNorms on this thread are synchronised.

@@ -28,7 +28,7 @@ template <typename T>
 concept Schedules =
     std::derived_from<T, torch::optim::LRScheduler> || std::derived_from<T, torch::optim::ReduceLROnPlateauScheduler>;
 
-/// Whether visit_trained() finds something in it.
+/// Whether visit_trained() finds something in a T.
 template <typename T>
 constexpr bool is_trained() {
   using Object = std::remove_cv_t<T>;
@@ -41,8 +41,8 @@ constexpr bool is_trained() {
     return false;
 }
 
-/// Calls wrapper(DistributedModule&), module(torch::nn::Module&), optimizer(torch::optim::Optimizer&) or schedule() of the
-/// visitor. None where a pointer or a holder is empty.
+/// Calls wrapper(DistributedModule&), module(torch::nn::Module&), optimizer(torch::optim::Optimizer&) or schedule() of
+/// the visitor; none of them where a pointer or a holder is empty.
 template <typename T, typename Visitor>
 void visit_trained(T& given, Visitor& visitor) {
   using Object = std::remove_cv_t<T>;

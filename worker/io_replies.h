@@ -16,7 +16,7 @@ namespace lockstep::worker {
 nlohmann::json status_reply(const Device* device, const Configuration& configuration, Symbols& symbols);
 /// Returns {"stack":["train() at cell 7, line 4",...],"frames":[{"function","cell","line","object"},...]}.
 nlohmann::json stack_reply(const std::vector<Frame>& frames);
-/// Returns what a hang is judged by, without the stack:
+/// Returns the facts by which a hang is judged, without the stack:
 /// {"state","cell","since_s","held","asleep","waits":{},"last","sites","evidence"}. `rank` is this one. `held`: the
 /// kernel says that the run thread does not run.
 nlohmann::json hang_reply(const protocol::question::Hang& question, int rank, bool held, Symbols& symbols);

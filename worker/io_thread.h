@@ -1,6 +1,6 @@
-// The thread that talks to the hub. It owns the socket, reads what the process writes, and answers control messages
-// whatever the run thread does: it sleeps in one poll over the socket, the output pipes, the lifeline and a descriptor
-// that the run thread, signal handlers and dying threads write to. It never waits for user code.
+// The thread that is connected to the hub. It owns the socket, reads what the process writes, and answers control
+// messages whatever the run thread does: it sleeps in one poll over the socket, the output pipes, the lifeline and a
+// descriptor that the run thread, signal handlers and dying threads write to. It never waits for user code.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -31,7 +31,7 @@ class IoThread {
 
   /// Names the device in answers to status from now on. On the run thread, once.
   void set_device(const Device* device) { device_ = device; }
-  /// A collective was entered, and nobody looks yet whether it lasts. From any thread.
+  /// Makes the thread look whether a collective that was entered lasts. From any thread.
   void look_at_waits();
   /// Sends all that has been written and posted and closes the connection. Waits for it, with a limit. Called once.
   void finish();

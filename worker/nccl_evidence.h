@@ -1,6 +1,6 @@
-// Gathers what NCCL and c10d say of this rank, for the analysis of hangs: the Flight Recorder of ProcessGroupNCCL,
-// errors of communicators, NCCL's RAS. Their calls can block in the driver, so a thread of its own makes them; without
-// NCCL in the process there is none. inspectors/evidence reads what comes of it.
+// Gathers the evidence of NCCL and c10d about this rank, for the analysis of hangs: the Flight Recorder of
+// ProcessGroupNCCL, errors of communicators, NCCL's RAS. Their calls can block in the driver, so a thread of its own
+// makes them; without NCCL in the process there is none. inspectors/evidence reads the result.
 #pragma once
 #include <chrono>
 #include <nlohmann/json.hpp>

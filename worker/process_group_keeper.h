@@ -1,5 +1,5 @@
-// Keeps process groups in mind and kills what is left of them when the session is over. A group is known by the process
-// that led it when it was given: pid and start time, so that an unrelated process with the same number is never hit.
+// Keeps a list of process groups, and kills what is left of them when the session is over. A group is known by the pid
+// and start time of its leader when it was given, so that an unrelated process with the same number is never hit.
 #pragma once
 #include <sys/types.h>
 

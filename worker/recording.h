@@ -13,10 +13,10 @@ class Player;
 
 namespace lockstep::worker {
 
-/// Records from now on: protocol::function::Record. On the run thread, between cells. Throws dist::Error.
+/// Records from now on, as protocol::function::Record asks. On the run thread, between cells. Throws dist::Error.
 void record(const Configuration& configuration, int64_t steps);
 
-/// Returns what plays Configuration::replay; null: this rank is none of a replay. Throws dist::Error.
+/// Returns the player of Configuration::replay; null: this rank is none of a replay. Throws dist::Error.
 std::shared_ptr<dist::Player> make_player(const Configuration& configuration);
 
 /// Answers protocol::question::Replay. From any thread.

@@ -1,4 +1,4 @@
-// The I/O thread hands these to the run thread, in order.
+// The queue in which the I/O thread hands tasks to the run thread, in order.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -11,7 +11,7 @@
 
 namespace lockstep::worker {
 
-/// Is frame 0 of the message, where it has one.
+/// A message for the run thread. `frame` is its frame 0, where it has one.
 struct Task {
   std::variant<protocol::Prelude, protocol::Load, protocol::Drop, protocol::Run, protocol::Builtin, protocol::Regroup,
                protocol::Configure, protocol::Shutdown>

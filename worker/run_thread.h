@@ -19,7 +19,7 @@ class RunThread {
  public:
   RunThread(const Configuration& configuration, Outbox& outbox, RunQueue& queue, IoThread& io);
 
-  /// Says hello, gets device, threads and process group, then takes tasks until Shutdown. Returns the exit code.
+  /// Sends Hello, sets up device, threads and process group, then takes tasks until Shutdown. Returns the exit code.
   int run();
 
  private:

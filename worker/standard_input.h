@@ -1,4 +1,4 @@
-// Gives cells no standard input: who reads it hears so, rather than to go on with a zero.
+// Gives cells no standard input: reading it is an error, so that no cell goes on with a zero.
 #pragma once
 
 namespace lockstep::worker {
@@ -8,7 +8,7 @@ namespace lockstep::worker {
 void install_standard_input();
 /// Does the same for std::cin alone, after it has got another buffer.
 void install_input_buffer();
-/// Takes failure that an earlier cell has left from std::cin, when a cell begins.
+/// Clears a failure of std::cin that an earlier cell has left. Called when a cell begins.
 void reset_standard_input();
 
 }  // namespace lockstep::worker

@@ -1,4 +1,4 @@
-// A wrapper, a hook or a helper uses this group by default.
+// The group that wrappers, hooks and helpers use by default.
 #pragma once
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 

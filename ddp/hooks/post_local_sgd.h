@@ -26,7 +26,7 @@ struct PostLocalSGDOptions {
   TORCH_ARG(c10::intrusive_ptr<c10d::ProcessGroup>, subgroup) = {};
   /// The number of first steps that are reduced over all ranks.
   TORCH_ARG(int64_t, start_localSGD_iter) = 0;
-  /// Whether gradients are reduced over the subgroup after them, or stay on their rank.
+  /// Whether gradients are reduced over the subgroup after the first steps, or stay on their rank.
   TORCH_ARG(bool, post_local_gradient_allreduce) = true;
 };
 
@@ -38,7 +38,7 @@ class PostLocalSGDState {
   int64_t iter() const { return iter_; }
   /// Does the hook's work on one bucket. Collective.
   GradFuture reduce(GradBucket& bucket);
-  /// The wrapper starts afresh (CommHook::restart). Local.
+  /// Called when the wrapper starts afresh (CommHook::restart). Local.
   void restart() { restarted_ = true; }
 
  private:

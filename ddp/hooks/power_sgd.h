@@ -52,8 +52,8 @@ class PowerSGDState {
 
   /// Does the hook's work on one bucket. Collective.
   GradFuture reduce(GradBucket& bucket, bool as_one_square_matrix);
-  /// The wrapper starts afresh (CommHook::restart): forgets what it kept of the buckets. With error feedback or warm
-  /// start, two steps are reduced in full then, as at the start. Local.
+  /// Called when the wrapper starts afresh (CommHook::restart). Forgets what was kept of the buckets. With error
+  /// feedback or warm start, two steps are reduced in full then, as at the start. Local.
   void restart();
 
  private:

@@ -13,7 +13,7 @@ class StepCounter {
   using Listener = std::function<void()>;
 
   int64_t count() const { return count_; }
-  /// A forward announces a reduction, or this rank answers a step of other ranks.
+  /// Counts a step: a forward that announces a reduction, or an answer to a step of other ranks.
   void add_step() { ++count_; }
   /// Sets the same count on every rank. Listeners hear of the next step, even if an earlier one had its number.
   void set(int64_t count);

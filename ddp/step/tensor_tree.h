@@ -23,7 +23,8 @@ using TensorPointers = std::vector<torch::Tensor*>;
 template <class T>
 concept HasTensorsOf = requires(T& value) { tensors_of(value); };
 
-/// Says which types may hold tensors, and how to get at them. The primary template has no tensors.
+/// Says which types may hold tensors, and collects them. The primary template is for types with tensors_of(), and for
+/// those without tensors.
 template <class T>
 struct TensorTree {
   static constexpr bool kHasTensors = HasTensorsOf<T>;

@@ -1,4 +1,4 @@
-// Why a value is not the reference's, where its pattern has one cause.
+// Names the cause of a value that differs from the reference, where only one cause shows the pattern of the difference.
 #pragma once
 #include <optional>
 #include <string>
@@ -22,7 +22,7 @@ struct Wrong {
 };
 
 struct Cause {
-  std::optional<double> factor;  // by which all differing values are the reference's
+  std::optional<double> factor;  // all differing values are the reference's times this
   std::string words;  // a sentence without a full stop; empty: no single cause shows this pattern
   bool is_meant = false;  // the layouts train differently by definition
 };

@@ -1,4 +1,4 @@
-// Whether a run was given the samples of the reference: compared by their content, before anything else.
+// Compares the samples of a run with those of the reference, by their content, before anything else is compared.
 #pragma once
 #include <optional>
 
@@ -7,14 +7,14 @@
 
 namespace lockstep::inspect::compare {
 
-/// Returns what is wrong with the samples of the candidate in a step, and finds the row of each in the reference's batch.
+/// Returns what is wrong with the samples of the candidate in a step. Finds the row of each in the reference's batch.
 std::optional<Finding> compare_data(const Layout& reference, const Layout& candidate, uint32_t step, Rows& rows);
 
-/// Returns where each row of the reference's batch is among those of which it has recorded a value; -1: it has not.
+/// Returns the index of each row of the reference's batch among the rows with a recorded value; -1: it has none.
 std::vector<int64_t> recorded_rows(const Layout& reference, const std::vector<RankPiece>& pieces);
 
-/// Returns the rows of a candidate's pieces among the recorded ones; nothing where the reference has not recorded all of
-/// them.
+/// Returns the rows of a candidate's pieces among the recorded ones; nothing where the reference has not recorded all
+/// of them.
 std::optional<Rows> rows_among(const std::vector<int64_t>& recorded, const std::vector<RankPiece>& pieces,
                                const Rows& rows);
 

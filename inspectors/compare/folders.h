@@ -1,6 +1,5 @@
-// The folders of runs that are compared: FOLDER/reference, FOLDER/perturbed-1, …, FOLDER/candidate, FOLDER/replaced (the
-// candidate once more, its values replaced by those of FOLDER/replacements). Any other folder with recordings is that of
-// one run.
+// The folders of runs that are compared: FOLDER/reference, FOLDER/perturbed-1, …, FOLDER/candidate, FOLDER/replaced
+// (the candidate once more, with the values of FOLDER/replacements). Any other folder with recordings has one run.
 #pragma once
 #include <string>
 #include <vector>
@@ -24,14 +23,14 @@ RecordedRun run_with_replacements(const std::string& folder, int64_t steps);
 /// Writes the replacements of that run. Throws Error.
 void write_replacements(const std::string& folder, const RunFolders& folders, const JudgeOptions& options);
 
-/// Makes the folder of a run, without recordings of an earlier one. Its ranks read the options there, in options.json. Throws
-/// Error.
+/// Makes the folder of a run, without recordings of an earlier one. Its ranks read the options there, in options.json.
+/// Throws Error.
 void prepare_run(const RecordedRun& run);
 /// Reads the options of the run in a folder. Throws Error.
 RecordedRun read_run_options(const std::string& folder);
 /// Removes the recordings of all runs in `folder`, and folders that are empty then. Throws Error.
 void remove_runs(const std::string& folder);
-/// Removes those of the candidate only, and of its run with replacements.
+/// Removes the recordings of the candidate and of its run with replacements; remove_replaced() those of the latter.
 void remove_candidate(const std::string& folder);
 void remove_replaced(const std::string& folder);
 /// Returns the file of a rank.
@@ -48,9 +47,9 @@ void set_candidate(RunFolders& folders, const std::string& folder);
 /// Throws Error where the reference has perturbed runs: they show what may differ, and --rtol has no effect.
 void check_takes_rtol(const RunFolders& folders);
 
-/// Reads the runs and compares them: as runs of any layout where the reference has values and what may differ is known,
-/// else as runs of one layout. Where they differ, and there is a run with replacements in which something differs, too, it is
-/// that one's answer. Throws Error.
+/// Reads the runs and compares them: as runs of any layout where the reference has values and a tolerance is known,
+/// else as runs of one layout. Where the candidate differs and its run with replacements differs, too, returns the
+/// comparison of the latter. Throws Error.
 Comparison judge_folders(const RunFolders& folders, const JudgeOptions& options);
 
 }  // namespace lockstep::inspect::compare

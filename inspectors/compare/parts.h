@@ -1,4 +1,4 @@
-// Cuts out of a value of the reference what a piece of the candidate has to equal.
+// Cuts the part that a piece of the candidate has to equal out of a value of the reference.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,8 +25,8 @@ std::optional<Whole> concatenated(const std::vector<Whole>& parts, size_t dimens
 struct Reading {
   std::vector<std::vector<int64_t>> indices;  // for each dimension, those of the whole
   bool is_by_sample = false;  // one dimension is that of the samples
-  int shard = -1;  // the piece is this n-th of a dimension, which it does not say itself
-  int64_t blocks = 0;  // of that dimension, of which it has the n-ths
+  int shard = -1;  // which n-th of a dimension the piece is taken to be; -1: it has its place, or the whole
+  int64_t blocks = 0;  // into which that dimension is divided; the piece has the n-th of each
 };
 
 /// Holds what is known of a piece.
@@ -39,8 +39,8 @@ struct PiecePlace {
 };
 
 /// Returns the ways in which a piece can be a part; none: its shape does not fit. An n-th of a dimension may also be the
-/// n-ths of two or three blocks of it, as where q, k and v are one weight. `other_shards`: also those of ranks at
-/// other places.
+/// n-ths of two or three blocks of it, as where q, k and v are one weight. `other_shards`: those of ranks at other
+/// places instead of the rank's own.
 std::vector<Reading> readings_of(const Whole& whole, const PiecePlace& piece, bool other_shards = false);
 
 /// Copies the elements of a part, row-major.

@@ -38,13 +38,13 @@ struct Piece {
   Box box;
   /// A file has the sums of float32, bfloat16 and float16 with 28 bits behind the point, by which they are read.
   Summary summary;
-  uint64_t checksum = 0;  // of the sums before: read from the file
+  uint64_t checksum = 0;  // of the sums before the file rounded them; read from the file
   uint64_t values_at = 0;  // in the file; 0: it has no values
 };
 
 /// Returns the checksum of sums that no file has rounded.
 uint64_t checksum_of(const Sketch& sums);
-/// Sums of pieces that have the same bits in a file, and not the same checksums, are apart by less than this, relative.
+/// Returns the largest relative distance of two pieces' sums that have the same bits in a file, but other checksums.
 double resolution_of(Element element);
 
 /// The samples of one micro-batch, each by a hash of its content, in the order of the batch.
@@ -81,11 +81,11 @@ struct Recording {
   std::vector<std::byte> values(const Piece& piece) const;
 };
 
-/// Reads a recording. Records after a damaged one or a cut are left out, and it is not complete then. Throws Error for a
-/// file that can't be read, that is no recording, or that has another version or a record that makes no sense.
+/// Reads a recording. Records after a damaged one or a cut are left out, and the recording is not complete then. Throws
+/// Error for a file that can't be read, is no recording, or has another version or a record that makes no sense.
 Recording read_recording(const std::string& path);
 
-/// Writes a recording. Of one thread at a time.
+/// Writes a recording. One thread at a time may use it.
 class RecordingWriter {
  public:
   /// Makes the file, or empties it. Throws Error.
@@ -94,10 +94,10 @@ class RecordingWriter {
   RecordingWriter(const RecordingWriter&) = delete;
   RecordingWriter& operator=(const RecordingWriter&) = delete;
 
-  /// Returns the number of a name, by which pieces have it.
+  /// Returns the number by which pieces refer to the name.
   uint32_t add_name(const PieceName& name);
   void add_samples(const Samples& samples);
-  /// `values`: those of the piece, empty unless it is to have them.
+  /// `values` are those of the piece; empty where the file has only its sketch.
   void add_piece(const Piece& piece, std::string_view values = {});
   void add_note(std::string_view note);
   /// Writes what is waiting; the file is complete up to here.

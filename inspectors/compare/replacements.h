@@ -1,5 +1,5 @@
-// What the values of a candidate should be, for a run in which each is replaced by that once it is recorded. Then no
-// difference follows from another one, so that all of them are found. One recording with values for each rank.
+// Replacements are what the values of a candidate should be. In a run with them, each value is replaced once it is
+// recorded. Then no difference follows from another one, so all are found. Each rank has a recording of replacements.
 #pragma once
 #include <map>
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace lockstep::inspect::compare {
 
-/// Stands behind the name of a value that stays as it is, in a note of its recorder.
+/// The words of a recorder's note after the name of a value that is not replaced.
 constexpr const char* kNotReplaced =
     " could not be replaced: it is sparse, shares memory with itself, a parameter or a buffer, or is computed once "
     "more "
     "after several forward passes or calls";
 
-/// Writes the recordings of replacements, rank-0.rec, rank-1.rec, … Values have the dtype of the reference, or float64 where
-/// they are scaled. Where it is not clear what a rank should have, there is none.
+/// Writes the recordings of replacements, rank-0.rec, rank-1.rec, … Values have the dtype of the reference, or float64
+/// where they are scaled. There is none where it is not clear what a rank should have.
 class ReplacementWriter {
  public:
   /// Makes `folder` and a file for each rank, with the samples that it was given. Throws Error.
@@ -36,7 +36,7 @@ class ReplacementWriter {
   std::map<int, Rank> ranks_;
 };
 
-/// Whether replacements are parts of this reference.
+/// Whether `replacements` are parts of this reference.
 bool are_of(const Run& replacements, const Run& reference);
 
 /// The replacements of one rank.
@@ -46,10 +46,10 @@ class Replacements {
   explicit Replacements(const std::string& path);
   Replacements(const Replacements&) = delete;
   Replacements& operator=(const Replacements&) = delete;
-  /// Returns the piece that stands for what a rank has recorded; null: there is none of its shape.
+  /// Returns the replacement of a piece that a rank has recorded; null: there is none of its shape.
   const Piece* find(const std::string& name, const Piece& recorded) const;
   const Recording& recording() const { return recording_; }
-  /// Throws Error where the run before this one was given other samples: then it is another training each time.
+  /// Throws Error where the run before this one was given other samples: the training differs from run to run then.
   void check_samples(const Samples& samples) const;
 
  private:

@@ -1,4 +1,4 @@
-// The recordings of all ranks of one run, and what of them belongs together.
+// The recordings of all ranks of one run, and the pieces in them that belong together.
 #pragma once
 #include <compare>
 #include <map>
@@ -15,11 +15,11 @@ struct Run {
   int64_t steps() const;  // that every rank has recorded to their end
 };
 
-/// Reads the recordings rank-0.rec, rank-1.rec, … of a folder. Throws Error where there is none, where a rank's is missing, or
-/// for what read_recording() throws.
+/// Reads the recordings rank-0.rec, rank-1.rec, … of a folder. Throws Error where there is none or a rank's is missing,
+/// and what read_recording() throws.
 Run read_run(const std::string& folder);
 
-/// What pieces of several ranks and micro-batches are pieces of. The names are those of the model.
+/// Identifies a value of which several ranks and micro-batches have pieces. The names are those of the model.
 struct PieceKey {
   uint32_t step = 0;
   PieceKind kind = PieceKind::initial;
@@ -33,7 +33,7 @@ struct RankPiece {
   const Piece* piece = nullptr;
 };
 
-/// The pieces of a run. Refers to it.
+/// The pieces of a run, which has to outlive this.
 class Pieces {
  public:
   explicit Pieces(const Run& run);
@@ -54,7 +54,7 @@ class Pieces {
 struct Layout {
   /// Ranks of one group have been given the same samples. In ascending order of their first ranks.
   std::vector<RankSet> groups;
-  size_t micro_batches = 1;  // the most of a rank
+  size_t micro_batches = 1;  // of the rank that has the most
   /// The samples by rank and micro-batch; none where the model is given no tensor.
   std::map<std::pair<int, uint32_t>, const std::vector<uint64_t>*> batches;
 

@@ -3,7 +3,7 @@
 // and the norm of a difference of two sketches estimates the norm of the difference of the tensors
 // (docs/compare.md#sketches).
 //
-// One read of the memory. The result has the same bits on every machine, whatever instructions it has.
+// A sketch takes one read of the memory. It has the same bits on every machine, whatever instructions that has.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -22,8 +22,8 @@ constexpr uint8_t kElements = 9;
 size_t size_of(Element element);
 /// Returns "float32".
 const char* name_of(Element element);
-/// Returns the least relative difference that rounding is taken to make: half a unit in the last place of 1 for float32 and
-/// float64, a quarter of one for the dtypes of 16 bits, 0 for integers.
+/// Returns the least relative difference that rounding is taken to make: half a unit in the last place of 1 for float32
+/// and float64, a quarter of one for the dtypes of 16 bits, 0 for integers.
 double rounding_of(Element element);
 
 /// Says which part of a whole tensor a piece is: `size` elements of each dimension, from `offset` on, of `shape`.

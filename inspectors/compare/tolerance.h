@@ -1,5 +1,5 @@
-// What rounding explains: how far runs of the reference are from it in which every value that a module returns, and every
-// gradient that leaves it, was changed by half a unit in the last place.
+// Finds how large a difference rounding explains, from perturbed runs of the reference: in these, every value that a
+// module returns, and every gradient that leaves it, was changed by half a unit in the last place.
 #pragma once
 #include <map>
 #include <vector>

@@ -9,8 +9,8 @@
 
 namespace lockstep::inspect::compare {
 
-/// What is nearer than something else by this factor is what a wrong value should be. Parts that a value has nothing to do
-/// with are as far from it as from each other.
+/// A wrong value is taken for the part that is nearer to it than the next one by this factor. Parts that a value has
+/// nothing to do with are as far from it as from each other.
 constexpr double kClearlyNearer = 0.5;
 
 /// Says where samples are in the batch of the reference.
@@ -34,8 +34,8 @@ struct JudgedValue {
   Summary part;  // the one that is nearest
   bool fits = false;  // there is a part of this shape
   double resolution = 0;  // of sums of several pieces, which files have rounded: nearer than this, they are the same
-  /// What the rank should have here: the part of the reference, in the rank's own scale. Where it is asked for
-  /// (CandidateStep), the piece is a value by itself, and it is clear which part that is.
+  /// What the rank should have here: the part of the reference, in the rank's own scale. Set where CandidateStep asks
+  /// for it, the piece is a value by itself, and it is clear which part it should be.
   std::optional<Elements> expected;
 };
 
@@ -50,7 +50,7 @@ struct CandidateStep {
   const Layout& layout;
   const Rows& rows;
   double scale = 1;  // of losses and their gradients: between a rank's and those of the global batch
-  std::optional<double> tolerance = std::nullopt;  // given: it is asked for what values should be
+  std::optional<double> tolerance = std::nullopt;  // set: judged_values() fills in JudgedValue::expected
 };
 
 /// Returns the values of `pieces`, compared with the reference.

@@ -1,4 +1,4 @@
-// What a comparison says, in findings.
+// Makes the findings of a comparison, and their words.
 #pragma once
 #include <map>
 #include <string>
@@ -13,7 +13,7 @@ std::string value_words(const PieceKey& key);
 /// Returns the same with the step before it.
 std::string words_of(const PieceKey& key);
 FindingTensor tensor_of(const PieceKey& key, const Piece& piece);
-/// Adds it, but for steps. `ranks`: those that it is about, unless it is about all.
+/// Adds the words of a value once for all steps. `ranks`: those that it is about, unless it is about all.
 void add_value(std::vector<std::string>& values, const PieceKey& key, const RankSet& ranks = {});
 
 /// `unit`: what the tolerance is (Comparison).
@@ -30,9 +30,9 @@ Finding finding_of_unread(const PieceKey& key, const RankSet& ranks);
 /// Returns the finding of a parameter that has no gradient in the reference.
 Finding finding_of_extra(const PieceKey& key, const RankSet& absent, const std::vector<RankPiece>& pieces);
 
-/// Says that a run with replacements has found nothing, in so many steps.
+/// Returns the finding that a run with replacements of so many steps has found no difference.
 Finding finding_of_no_difference(int64_t steps);
-/// Says that there is no such run, or that it can't be judged.
+/// Returns the finding that there is no run with replacements, or that it can't be judged.
 Finding finding_of_failed_run(const std::string& why);
 
 /// Adds values of the same cause to the messages of findings, by their indices.
@@ -46,8 +46,8 @@ std::string steps_words(int64_t steps);
 /// Returns where a recording is damaged, in words; nothing: nowhere.
 std::string damage_words(const Recording& recording);
 
-/// Completes the findings: how many values follow the fault, or that nothing differs; what was not compared; and what the
-/// recorders have noted. Sets `is_same`.
+/// Completes the findings: how many values follow the fault, or that nothing differs; what was not compared; and what
+/// the recorders have noted. Sets `is_same`.
 void add_notes(const Run& reference, const Run& candidate, Comparison& comparison);
 
 }  // namespace lockstep::inspect::compare

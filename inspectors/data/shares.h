@@ -1,4 +1,4 @@
-// Says how ranks divide the samples: what follows from the orders of all ranks before anything is judged. Pure.
+// Describes how ranks divide the samples, as it follows from the orders of all ranks. Judges nothing. Pure.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +31,7 @@ struct SampleOrders {
   std::vector<std::vector<int64_t>> batches;  // their sizes; empty if they are not known
 };
 
-/// Is one more than messages list, so that they can show that there are others.
+/// One more than messages list, so that they can show that there are others.
 inline constexpr size_t kFirstOmitted = 6;
 
 struct Readings {

@@ -70,7 +70,7 @@ GradWatch watch_grads(const T& object) {
   return GradWatch(gradients_of(object, ""));
 }
 
-/// Asks the observers of this process; nothing if some parameter of `subject` with a gradient is not observed.
+/// Returns what this process has observed; nothing if some parameter of `subject` with a gradient is not observed.
 std::optional<ObservedGradients> gradients_seen(const GradientSubject& subject);
 
 }  // namespace lockstep::inspect

@@ -1,4 +1,4 @@
-// What the watch for NaN and Inf checks, what it finds, and the finding about that.
+// The values that the watch for NaN and Inf checks, a bad one that it finds, and the finding about that.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -34,7 +34,7 @@ struct BadValue {
   std::string where;  // of a check at once: the line that the program is at
 };
 
-/// The finding names parameters by `names`.
+/// Publishes the finding about `bad`, which names parameters by `names`.
 void publish_bad_value(const BadValue& bad, const TensorNames& names);
 
 }  // namespace lockstep::inspect

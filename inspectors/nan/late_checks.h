@@ -24,10 +24,10 @@ class LateChecks {
     int64_t step = 0;
   };
 
-  /// Takes a tensor into the next launch. False: it is not on a device that can check it. `serial`: of the step.
+  /// Takes a tensor into the next launch. Returns false where its device can't check it. `serial` is that of the step.
   bool add(const at::Tensor& tensor, WatchedValue value, int64_t serial);
   void add(const at::Tensor& values, WatchedValue value, c10::Stream stream, int64_t serial);
-  /// The written parameter that is in the next launch; null: it is not.
+  /// Returns the entry of a written parameter in the next launch; null: it has none.
   WatchedValue* next_update_of(const at::Tensor& parameter);
   bool has_next() const { return !next_.tensors.empty(); }
   /// Queues the checks of what was added, before it is overwritten.
@@ -35,8 +35,8 @@ class LateChecks {
 
   /// Keeps the steps, as the user counts them, of all checks that are queued.
   void note_steps(const std::function<int64_t(const WatchedValue&)>& step_of);
-  /// The first bad value of each check that has arrived; `all`: of each check, which this call waits for. Needs their
-  /// steps.
+  /// Passes the first bad value of each check that has arrived to `take`; with `all`, waits for every check. Their
+  /// steps have to be noted before.
   void read(bool all, const std::function<void(const Bad&)>& take);
 
  private:

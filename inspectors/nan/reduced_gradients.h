@@ -1,5 +1,5 @@
-// Which rank names a gradient that is bad after the reduction, and so on every rank: the lowest one, if no rank has
-// found a bad value of its own in the step. The ranks tell one another through the store.
+// Decides which rank names a gradient that is bad after the reduction, and so on every rank: the lowest one, if no rank
+// has found a bad value of its own in the step. The ranks exchange this through the store.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,7 +12,7 @@ namespace lockstep::inspect {
 
 // `serial` is the number of the step, by its first backward.
 
-/// This rank names a bad value of its own.
+/// Announces that this rank names a bad value of its own.
 void announce_bad_value(int64_t serial);
 
 /// Whether this rank names the reduced gradient, where all ranks have checked theirs before the reduction began.

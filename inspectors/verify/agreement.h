@@ -15,7 +15,7 @@ class QueuedAgreement {
   /// current stream, which waits for the other ranks. Throws what dist::all_reduce throws.
   explicit QueuedAgreement(const at::Tensor& numbers);
 
-  /// Returns the same answer on every rank. Waits for this alone.
+  /// Returns whether the numbers are the same on all ranks. Waits for the result of this all_reduce alone.
   bool read() const;
 
  private:

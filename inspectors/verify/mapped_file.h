@@ -7,7 +7,7 @@
 
 namespace lockstep::inspect {
 
-/// Values may repeat the bytes of a file in which they are so often, as tied weights do. Its reading takes some.
+/// A file adds this many times its size to the ReadingLimit: tied weights repeat its bytes, and its reading takes some.
 inline constexpr uint64_t kReadingsOfAFile = 8;
 
 class MappedFile {

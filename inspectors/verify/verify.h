@@ -56,7 +56,7 @@ Report verify(const T& object, std::string name) {
 Report verify_here(const std::vector<Subject>& subjects, const RankSet& ranks, const VerifyOptions& options,
                    const std::vector<std::string>& names = {});
 
-/// Describes what the calling rank has of a divided tensor.
+/// Describes the calling rank's part of a divided tensor.
 struct Part {
   Item item;
   /// How the tensor is divided, and which part this is. Ranks whose parts have the same name and place should have them
@@ -68,16 +68,15 @@ struct Part {
 /// An object whose parts are divided among the ranks (FullyShardedDataParallel, DTensor):
 ///   ShardedSubject subject{.common = …, .parts = {{.item = …, .place = "Shard(0), part 1 of 2", .mesh = {0, 1}}}};
 struct ShardedSubject {
-  /// What should be equal on all ranks: parameters that are not divided, and of those that are how they are divided, as
-  /// values.
+  /// What should be equal on all ranks: the parameters that are not divided, and how the others are divided, as values.
   Subject common;
   std::vector<Part> parts;
   int64_t elsewhere = 0;  // divided tensors whose mesh does not have the calling rank
 };
 
 /// Compares what should be equal among the ranks where it should be, and searches a part that one rank has for itself
-/// for NaN and Inf; the `ok` says what was not compared. Collective over the options' ranks; as verify_subject. Ranks that have a part alike are found by its name and place,
-/// also if no mesh has them all.
+/// for NaN and Inf; the `ok` says what was not compared. Collective over the options' ranks, as verify_subject. Ranks
+/// that have a part alike are found by its name and place, also if no mesh has them all.
 Report verify_sharded(const ShardedSubject& subject, const VerifyOptions& options);
 
 /// Compares saved replicas (saved_replica); the first path is rank 0 in `ranks` of findings, and messages name the
@@ -92,7 +91,7 @@ std::vector<std::string> short_names(const std::vector<std::string>& paths);
 
 class ReadingLimit;
 
-/// Of a replica in a file, or in a folder of a job that ran elsewhere.
+/// The format of a saved replica.
 enum class SavedFormat {
   python,  // torch.save
   libtorch,  // torch::save, TorchScript

@@ -31,7 +31,7 @@ struct WatchCost {
 class [[nodiscard]] Watch {
  public:
   Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options);
-  /// Does the same with `verify` for the check of an object of which not every part is compared on all ranks. `found`
+  /// Does the same with `verify` as the check, for an object whose parts are not all compared on all ranks. `found`
   /// gets the report of a difference, on every rank, when the lowest one publishes it. `steps_others`: the optimizer
   /// whose steps are counted has none of the object's parameters.
   Watch(std::function<Subject()> subject, int64_t every, VerifyOptions options,

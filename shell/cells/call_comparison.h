@@ -41,7 +41,7 @@ class CallComparison {
   const CellServices& services_;
   const HangReporter& hangs_;
   RankQueries& queries_;
-  // What has been found; what overlaps with it later follows from it.
+  // The differences found so far. Later ones that overlap with them follow from them.
   std::vector<dist::DifferingCalls> calls_;
   std::set<std::tuple<std::string, int, int, int, int, int64_t>> transfers_;  // key, kind, from, to, tag and number
 };

@@ -1,4 +1,4 @@
-// Takes output and values of the ranks from messages to events: they are merged (output_merger.h), and confirmed to the
+// Turns the ranks' messages with output and values into events. They are merged (output_merger.h), and confirmed to the
 // ranks by credit once the front end has taken them.
 #pragma once
 #include <cstdint>

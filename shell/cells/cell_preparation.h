@@ -1,5 +1,5 @@
-// Prepares a cell: its ranks are connected to one another, it is compiled, and loaded on all of them. A death, an
-// interrupt and a limit end each of the three; nothing of the cell has run then.
+// Prepares a cell: connects its ranks with one another, compiles it, and loads it on all of them. A death, an interrupt
+// or a limit ends each of the three; nothing of the cell has run then.
 //
 //   idle ─→ connecting ─→ compiling ─→ loading ─→ idle      the cell is an OpenCell from loading on
 //     ↑         └──────────────┴─→ stopped                  by an interrupt, or the death of one of its ranks
@@ -27,7 +27,7 @@ namespace lockstep::shell {
 struct PreparedCell {
   OpenCell* cell = nullptr;  // null: it was not opened, and the CodeResult says why
   bool is_loaded = false;  // false: it was opened and could not be loaded; the errors have been emitted
-  CellObject object;  // what there is to run
+  CellObject object;  // the object to run
 };
 
 class CellPreparation {
@@ -62,7 +62,7 @@ class CellPreparation {
   Phase phase() const { return phase_; }
   EventLoop::Clock::time_point phase_since() const { return phase_since_; }
   int64_t number() const { return number_; }  // of the cell that is, or was, prepared
-  /// Called when `rank` has died in no cell. Returns whether the cell is prepared for it, and therefore stopped.
+  /// Called when `rank` has died in no cell. Returns whether a cell is being prepared for it, which is stopped then.
   bool rank_died(int rank);
   /// Whether ranks of the cell have died since begin(), before it was opened.
   bool has_lost_ranks() const { return !lost_.empty(); }

@@ -16,7 +16,7 @@ namespace lockstep::shell {
 
 class CellProgress {
  public:
-  /// Ranks report at the same moments, a machine that is busy somewhat later.
+  /// Ranks report at the same moments, or somewhat later where their machine is busy.
   static constexpr std::chrono::milliseconds kGather{40};
 
   /// `mark` puts a mark into the output of a rank; marked() follows when that output is out.
@@ -26,7 +26,7 @@ class CellProgress {
   /// `number` is that of the cell, for people.
   void report(int rank, int64_t number, const protocol::Progress& message);
   void marked(const RankSet& ranks, const std::string& mark);
-  /// Notes that `rank` has left its cell, or is dead: so it has left its loops.
+  /// Notes that `rank` has left its cell, or is dead, and with it its loops.
   void left(int rank);
   /// Ends the loops of the cell `id`, whose output is out.
   void cell_is_over(int64_t id);

@@ -1,4 +1,4 @@
-// The runner of cells is asked to run a request.
+// A request to the runner of cells.
 #pragma once
 #include <cstdint>
 #include <string>

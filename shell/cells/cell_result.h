@@ -1,4 +1,4 @@
-// How a cell ended, and the parts of it.
+// How a cell and its parts ended.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace lockstep::shell {
 
-/// Says how C++ that a magic had run ended: what %time prints. The outcome of the cell around it includes it.
+/// How C++ that a magic had run ended, as %time prints it. The outcome of the cell around it includes it.
 struct CodeResult {
   CellStatus status = CellStatus::ok;
   RankSet ranks;
@@ -23,14 +23,14 @@ struct CodeResult {
   RankSet out_of_memory;  // ranks on which an allocation has failed
 };
 
-/// Says what had gone wrong with a cell, or before it, when the user interrupted it.
+/// What had gone wrong with a cell, or before it, when the user interrupted it.
 struct BeforeInterrupt {
   CellStatus status = CellStatus::ok;  // of the cell
   std::vector<Finding> findings;
   RankSet live;  // ranks
 };
 
-/// Says how a cell ended, for exit codes and for `run` to decide whether to go on.
+/// How a cell ended, for exit codes, and for `run`, which decides by it whether to go on.
 struct CellOutcome {
   int64_t cell = 0;  // 0 for a cell of magics alone, and for markdown
   CellStatus status = CellStatus::ok;

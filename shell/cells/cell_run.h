@@ -1,5 +1,5 @@
-// Follows one cell on its ranks, as a state machine: what each rank is at, when the cell may run, when it is over, and
-// how it ended. Pure: messages in, state out. Who sends what when is cell_runner.h.
+// Follows one cell on its ranks, as a state machine: the phase of each rank, when the cell may run, when it is over,
+// and how it ended. Pure: messages in, state out. cell_runner.h sends the messages.
 //
 //   rank:  loading ─→ loaded ─→ running ⇄ waiting ─→ left          dead from anywhere
 //                └──→ refused
@@ -21,8 +21,8 @@ class CellRun {
  public:
   enum class Phase { loading, loaded, refused, running, waiting, left, dead };
 
-  /// `id` is the compiler's and the workers' name for it, `number` the user's. Without objects to load all ranks are
-  /// loaded at once.
+  /// `id` is the compiler's and the workers' name for the cell, `number` the user's. Without objects to load, all ranks
+  /// are loaded at once.
   CellRun(int64_t id, int64_t number, const RankSet& ranks, bool has_objects);
 
   int64_t id() const { return id_; }
@@ -42,7 +42,7 @@ class CellRun {
 
   RankSet in(Phase phase) const;
   bool is_in(Phase phase, int rank) const;
-  /// Returns ranks that will still say something: loading, running, waiting.
+  /// Returns ranks that will still send a message: those that load, run or wait.
   RankSet active() const;
   bool is_active(int rank) const;
   bool load_answered() const { return count(Phase::loading) == 0; }
@@ -53,14 +53,15 @@ class CellRun {
 
   /// Returns what has gone wrong first; none while nothing has.
   std::optional<CellStatus> first_cause() const { return first_cause_; }
-  /// Returns the root cause's: ok, error, interrupted, aborted, timeout or dead. The first cause reported decides.
+  /// Returns the status of the root cause, which is the first one reported: ok, error, interrupted, aborted, timeout or
+  /// dead.
   CellStatus status() const;
   std::map<int, CellStatus> rank_status() const;
   std::map<int, double> run_ms() const;
   std::map<int, int64_t> steps_done() const;
   std::map<int, protocol::CellError> errors() const;
   const std::map<int, protocol::Waiting>& waits() const { return waits_; }
-  /// Says why ranks could not load it: message → ranks.
+  /// Returns why ranks could not load the cell: message → ranks.
   std::map<std::string, RankSet> refusals() const;
 
  private:

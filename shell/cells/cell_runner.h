@@ -50,19 +50,19 @@ class CellRunner {
   /// Gives loops over progress() of open cells their end, before the session ends.
   void end_open_loops();
 
-  /// Compiles and runs. What goes wrong is emitted as events. `over` is asked after each run of the object, with the
-  /// time that each rank took, and returns whether to end (without it there is one run). All ranks run equally often.
+  /// Compiles and runs. Errors are emitted as events. `over` is asked after each run of the object, with the time in ms
+  /// that each rank took, and returns whether to end (without it there is one run). All ranks run equally often.
   using OverAfter = std::function<bool(const std::map<int, double>& run_ms)>;
   CodeResult run(const CellRequest& request, const OverAfter& over = nullptr);
   CodeResult run_builtin(const protocol::Function& function, const RankSet& ranks, int64_t number);
 
   /// Starts another process in the place of a dead rank: it gets `configuration`, and loads and runs what the rank had.
-  /// The groups of all ranks are connected with it in connect(). No rank is in a cell. Returns what has come of it;
-  /// none where the process has died again, which has been reported, or is_interrupted(). Throws StartError.
+  /// The groups of all ranks are connected with it in connect(). No rank is in a cell. Returns what the process has
+  /// run; nothing where it has died again, which has been reported, or is_interrupted(). Throws StartError.
   std::optional<RestartedRank> restart(int rank, const protocol::Configure& configuration);
   /// Connects the groups of all live ranks, where they are not. Returns whether they are connected.
   bool connect();
-  /// Lets the ranks that live be the default group, without the others, and connects them. Returns whether they are
+  /// Makes the ranks that live the default group, without the others, and connects them. Returns whether they are
   /// connected. No rank is in a cell.
   bool continue_without_the_dead();
   /// Returns the ranks of the default group.
@@ -85,7 +85,7 @@ class CellRunner {
   void interrupt(const RankSet& ranks) { stopper_.interrupt(ranks); }
   /// Frees `ranks` from collectives, and waits for those that are in one.
   void abort(const RankSet& ranks, const std::string& reason);
-  /// Returns what every rank does now, seen from each open cell; one picture where there is none.
+  /// Returns what every rank does now: a picture for each open cell, or one where none is open.
   std::vector<inspect::HangPicture> hang_pictures();
   /// Stops, at Ctrl-C, what run() does, except for a compile, which the caller cancels. A second one offers to end the
   /// ranks that did not come back, a third ends them. Called from the loop.
@@ -104,7 +104,7 @@ class CellRunner {
   void has_left(int rank);
   void store_ended(const std::string& how) { connections_.store_ended(how); }
 
-  /// Returns what the cell that is prepared or served is at, from the collective logs; nothing where none is.
+  /// Returns what the cell that is prepared or served does, from the collective logs; nothing where there is none.
   std::optional<ActivityEvent> activity() const;
 
   const std::vector<Finding>& findings() const { return findings_.all(); }  // since begin_cell()
@@ -112,7 +112,7 @@ class CellRunner {
   void begin_cell();
   /// Returns what had gone wrong when the user interrupted; nothing where that has not happened since begin_cell().
   const std::optional<BeforeInterrupt>& before_interrupt() const { return before_interrupt_; }
-  /// Says in a terminal what the deaths since the last time mean for the next cell.
+  /// Shows in a terminal what the deaths since the last call mean for the next cell.
   void advise_after_deaths() { deaths_.advise(); }
 
  private:

@@ -1,4 +1,4 @@
-// The parts of the cell runner work with these: the loop, the processes, and the way to the front end.
+// The services that all parts of the cell runner use: the loop, the processes, and the way to the front end.
 #pragma once
 #include <functional>
 #include <string>

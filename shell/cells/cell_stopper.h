@@ -13,7 +13,7 @@ class CellStopper {
  public:
   CellStopper(const CellServices& services, OpenCells& cells);
 
-  /// Begins a new cell: what the user asked for before does not concern it, unless the program ends.
+  /// Begins a new cell. Earlier requests of the user do not concern it, unless the program ends.
   void begin();
   /// Whether the user has interrupted the cell that is prepared or served.
   bool is_interrupted() const { return is_interrupted_; }
@@ -34,7 +34,7 @@ class CellStopper {
   void user_interrupt();
   /// Interrupts the served cell, since the program ends, and ends ranks that do not come back within seconds.
   void leave();
-  /// Gives them so long, after leave().
+  /// Gives the ranks this time, after leave().
   void give_time(EventLoop::Clock::duration time) {
     if (limit_deadline_.is_set()) limit_deadline_.set_after(time, [this] { limit_step(); });
   }

@@ -1,5 +1,5 @@
-// Tells people of ranks that have died: at once that they are gone; why, with the errors of the cell or earlier where
-// the others run on; and between cells what the deaths mean for the next one.
+// Reports ranks that have died: at once that they are gone; why, with the errors of the cell or earlier where the
+// others run on; and between cells what the deaths mean for the next one.
 #pragma once
 #include <string>
 
@@ -16,12 +16,11 @@ class DeathReports {
 
   /// Reports that a rank has died; `where` is of the form " in cell 7".
   void died(int rank, const protocol::CellError& error, const std::string& where);
-  /// Reports why it died, where no cell will; `where` is of the form " while no cell ran on it".
+  /// Reports why a rank died, where no cell reports it; `where` is of the form " while no cell ran on it".
   void explain(int rank, const protocol::CellError& error, const std::string& where);
-  /// Leaves the report on ranks of an open cell to its end. Where the others run on for a while, it is reported
-  /// earlier.
+  /// Leaves the report on ranks of an open cell to its end. Where the others run on for a while, it comes earlier.
   void explain_later();
-  /// Says in a terminal what the deaths since the last time mean for the next cell, and what can be done.
+  /// Shows in a terminal what the deaths since the last call mean for the next cell, and what can be done.
   void advise();
 
  private:

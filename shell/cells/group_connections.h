@@ -1,6 +1,6 @@
-// Keeps the connections among the ranks: whether their collectives are in step, and what connects them again where they
-// are not. The store's process makes all connections, so without it there are no new ones. The default group is all
-// ranks of the session, or those that live went on as it without the others: then they count in their order there.
+// Keeps the connections among the ranks: whether their collectives are in step, and connecting them again where they
+// are not. The store's process makes all connections, so without it there are no new ones. The default group has all
+// ranks of the session, or after a death only those that went on without the others, numbered in their order.
 //
 //   in_step ─→ out_of_step ─→ connecting ─→ in_step
 //                   ↑             └─→ out_of_step, where it failed: the next cell tries again
@@ -32,7 +32,7 @@ class GroupConnections {
 
   /// Returns the ranks of the default group, as the session numbers them; dead ones may be among them.
   const RankSet& default_ranks() const { return default_ranks_; }
-  /// Lets `ranks`, which are all that live, be the default group from the next connect on.
+  /// Makes `ranks`, which are all that live, the default group from the next connect on.
   void set_default_ranks(const RankSet& ranks);
 
   /// Returns the generation in which the ranks connect next.
@@ -40,7 +40,7 @@ class GroupConnections {
   /// Notes that `rank` has waited for others in dist::new_group for a while.
   void waits_in_new_group(int rank);
   void left(int rank) { in_new_group_.erase(rank); }
-  /// Notes that the store's process is gone; `how` it ended, in words.
+  /// Notes that the store's process is gone. `how` says in words how it ended.
   void store_ended(const std::string& how);
 
  private:

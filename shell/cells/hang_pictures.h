@@ -1,6 +1,6 @@
-// Puts together for inspectors/hang what all ranks do at a moment: from the collective logs, which outlive the ranks;
-// from what is known of the open cells; and from the answers of the ranks' I/O threads, where they were asked for
-// stacks and lines of code.
+// Puts together, for inspectors/hang, what all ranks do at a moment: from the collective logs, which outlive the ranks,
+// from the state of the open cells, and from the answers of the ranks' I/O threads, where these were asked for stacks
+// and lines of code.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -35,7 +35,7 @@ class HangPictures {
   /// Returns those of `ranks` whose logs say that they are in no collective.
   RankSet outside_collectives(const RankSet& ranks) const;
 
-  /// Says how far a rank is in its collectives: the number of the newest, and of those that it is in.
+  /// How far a rank is in its collectives: the number of the newest, and of those that it is in.
   struct Progress {
     uint64_t newest = 0;
     std::set<uint64_t> in_flight;

@@ -27,7 +27,7 @@ namespace lockstep::shell {
 
 class HangReporter {
  public:
-  /// The reporter needs these of the cell runner.
+  /// The functions of the cell runner that the reporter needs.
   struct Host {
     std::function<void(Finding finding, int64_t number)> add_finding;
     std::function<void(const RankSet& ranks)> interrupt;
@@ -49,14 +49,14 @@ class HangReporter {
   /// Notes that a rank of the cell has waited in a collective for a while.
   void long_wait(const CellRun& run);
   void output_came() { output_came_ = true; }
-  /// Returns false where the question was none of this class.
+  /// Takes an answer. Returns false where another class has asked the question.
   bool reply(int rank, const protocol::Reply& reply);
   /// Notes that the ranks are connected afresh.
   void regrouped(const RankSet& ranks);
   void died(int rank) { departures_.died(rank); }
 
   // ---- What is known -----------------------------------------------------------------------------------------------
-  /// Whether it is finding out about a hang: the cell that hangs is not to be left meanwhile.
+  /// Whether the reporter looks into a hang. The cell that hangs is not to be left meanwhile.
   bool is_busy() const { return gather_.is_set() || inquiry_.has_value(); }
   const std::map<std::string, int64_t>& entered_by(int rank) { return departures_.entered_by(rank); }
   /// Whether a RankEvent has shown that the rank waits in this cell.
@@ -73,7 +73,7 @@ class HangReporter {
     unsigned reasons;
     RankSet asked;
     std::map<int, nlohmann::json> answers;
-    std::map<int, std::set<uint64_t>> in_flight;  // before: who has moved since was not waiting
+    std::map<int, std::set<uint64_t>> in_flight;  // before the question: a rank that has moved since was not waiting
   };
   enum Reason : unsigned { kReport = 1, kReportWaits = 2, kTimeLimit = 4 };
 

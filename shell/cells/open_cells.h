@@ -22,7 +22,7 @@ struct OpenCell {
   bool has_met = false;  // a rank has met others in it
   bool settles = false;  // the compiler waits for Settle
   RankSet reported_dead;  // whose deaths have been reported while the others run on
-  bool reported_no_store = false;  // that it can make no new group without the store
+  bool reported_no_store = false;  // it has been reported that it can make no new group without the store
 };
 
 class OpenCells {

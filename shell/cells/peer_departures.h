@@ -1,6 +1,6 @@
-// Reports to the ranks that are still in a cell which ranks have left it, and having entered which collectives
-// (PeersDone). What a rank has entered when it leaves is all that it will enter, so a rank that waits for more of it
-// answers with Waiting.
+// Reports to the ranks that are still in a cell which ranks have left it, and which collectives these had entered
+// (PeersDone). A rank that has left enters no more, so a rank that waits for it in a later collective answers with
+// Waiting.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -29,7 +29,7 @@ class PeerDepartures {
   void regrouped(const RankSet& ranks);
   void cell_is_over(int64_t cell);
 
-  /// Ranks mostly leave a cell together; after a moment those that are still in it hear of the others.
+  /// Reports after a moment to the ranks that are still in a cell: ranks mostly leave it together.
   void report_soon();
 
  private:

@@ -1,4 +1,4 @@
-// Reads from their collective logs what the ranks of a cell are at: a display may ask again and again, no rank notices.
+// Reads from the collective logs what the ranks of a cell do. A display may ask often, since no rank notices.
 #pragma once
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace lockstep::shell {
 
-/// Ranks that are at the same are one part; parts are in the order of their first ranks.
+/// Ranks that do the same are one part; parts are in the order of their first ranks.
 std::vector<ActivityEvent::Part> rank_activity(const CellRun& run, const HangPictures& pictures);
 
 }  // namespace lockstep::shell

@@ -1,5 +1,5 @@
-// Has a process that takes the place of a lost rank load and run what the rank had (past_cells.h). What its cells
-// write, show and find again is left out, since it has been seen; an exception is kept, and ends its cell there.
+// Has a process that takes the place of a lost rank load and run what the rank had (past_cells.h). Output, values and
+// findings of its cells are left out, since they have been shown. An exception is kept, and ends its cell there.
 #pragma once
 #include <functional>
 #include <optional>
@@ -15,8 +15,8 @@ class RankReplay {
   RankReplay(const CellServices& services, int rank) : services_(services), rank_(rank) {}
 
   int rank() const { return rank_; }
-  /// Serves until all is done, the rank has died, or `interrupted` is true: then false. Throws StartError where a cell
-  /// takes longer than --cell-timeout.
+  /// Serves until all is done. Returns false where the rank has died, or `interrupted` is true. Throws StartError where
+  /// a cell takes longer than --cell-timeout.
   bool run(PastCells& past, const std::function<bool()>& interrupted);
 
   /// Takes a message of the rank. Returns whether it belongs to the replay.

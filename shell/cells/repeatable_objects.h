@@ -1,5 +1,5 @@
-// Lets the same text run again without the compiler where nothing has been defined since: what was compiled for it is
-// loaded already, and runs once more.
+// Lets the same text run again without the compiler where nothing has been defined since: the object that was compiled
+// for it is loaded already, and runs once more.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace lockstep::shell {
 
-/// Holds what there is to run for a text.
+/// The object to run for a text.
 struct CellObject {
   int64_t id = 0;  // of the cell that it was compiled for
   int64_t number = 0;  // and what people call that one
@@ -22,12 +22,13 @@ class RepeatableObjects {
  public:
   /// Notes that `object` is loaded on the request's ranks, and may run again.
   void remember(const CellRequest& request, const CellObject& object);
-  /// `definitions` says how many there have been in the session; one more, and what is known is forgotten.
+  /// Returns the object for the request. `definitions` is their number in the session: where it has changed, all
+  /// objects are forgotten.
   std::optional<CellObject> find(const CellRequest& request, int64_t definitions);
   void forget() { objects_.clear(); }
 
  private:
-  /// Besides the definitions so far, this decides what a text compiles to.
+  /// The inputs that decide, with the definitions so far, what a text compiles to.
   using Source = std::tuple<std::string, RankSet, int, bool, std::string>;
   static Source source_of(const CellRequest& request);
 

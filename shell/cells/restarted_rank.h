@@ -1,4 +1,4 @@
-// What a process that has taken the place of a lost rank has run.
+// The cells that a process in the place of a lost rank has run again.
 #pragma once
 #include <cstdint>
 #include <string>

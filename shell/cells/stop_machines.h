@@ -1,5 +1,5 @@
-// Decides what is done, one step after the other, to get ranks out of a cell: when the user wants it, and when a time
-// limit has passed. Pure: requests and deadlines in, the next step out. cell_stopper.h does what the steps name.
+// Decides the steps that get ranks out of a cell: when the user wants it, and when a time limit has passed. Pure:
+// requests and deadlines in, the next step out. cell_stopper.h takes the steps.
 //
 //   user:   none ──→ interrupted ──→ offered ──→ ended        one Ctrl-C each; people are reminded of the next. A key
 //           that is held down is one Ctrl-C, and the offer stands for a while before it can be taken

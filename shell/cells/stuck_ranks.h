@@ -1,4 +1,4 @@
-// Finds out where ranks are that an interrupt has not brought back: their I/O threads are asked for stacks.
+// Finds where ranks that an interrupt has not brought back are, by asking their I/O threads for stacks.
 //
 // It lives on the session's thread. Nothing here waits: answers come back through reply().
 #pragma once
@@ -20,7 +20,7 @@ class StuckRanks {
   void ask(const RankSet& ranks, std::function<void()> then = {});
   /// Drops what was asked.
   void cancel();
-  /// Returns false where the question was none of this class.
+  /// Takes an answer. Returns false where another class has asked the question.
   bool reply(int rank, const protocol::Reply& reply);
   /// Returns the stacks of `ranks`, as far as they have answered: lines that begin with a line break, equal stacks once.
   std::string words(const RankSet& ranks) const;

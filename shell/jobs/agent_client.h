@@ -37,7 +37,7 @@ class RankProxy {
                        std::chrono::milliseconds limit) = 0;
   /// Waits for the answers until `end`. Every rank that was asked has one.
   virtual std::map<int, AgentAnswer> receive(int64_t number, Clock::time_point end) = 0;
-  /// The path there of a socket through which a rank comes to the hub of this process.
+  /// Returns the path there of a socket through which a rank connects to the hub of this process.
   virtual std::string hub_path() const = 0;
   /// Makes a file of `bytes` in the folder of the session there. Returns its path.
   virtual std::string put(const std::string& name, const std::shared_ptr<const std::string>& bytes) = 0;
@@ -51,7 +51,7 @@ inline constexpr const char* kLogRequest = "log";
 inline constexpr const char* kDigestsRequest = "digests";
 
 /// Sends `request` ({"request": "status", …}) to all `ranks` at once and waits for their answers, at most `limit` for
-/// all of them. Returns them by rank. Ranks that are dead are not asked. No exceptions for what ranks do.
+/// all of them. Returns them by rank. Ranks that are dead are not asked. Throws nothing for failures of ranks.
 std::map<int, AgentAnswer> ask_ranks(const std::vector<JobMember>& ranks, const nlohmann::json& request,
                                      std::chrono::milliseconds limit);
 

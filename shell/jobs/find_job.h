@@ -1,4 +1,4 @@
-// Finds the job that a person means.
+// Finds the job that the user names.
 #pragma once
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace lockstep::shell {
 
-/// Adds to each job the ranks that run on other machines: those that have its folder's name or its launcher's from their
-/// environment. Ranks that belong to none of `jobs` are jobs of their own.
+/// Adds to each job the ranks that run on other machines: those whose environment has its folder's name or that of its
+/// launcher. Ranks that belong to none of `jobs` are jobs of their own.
 void add_ranks_elsewhere(const std::vector<JobMember>& ranks, std::vector<Job>& jobs);
 
 /// Returns the running job `name` (its id, the beginning of its id up to "-", or the process id of a rank), or the only

@@ -14,7 +14,7 @@ namespace lockstep::shell {
 /// terminal.
 int faults_of_inspectors_in(const std::string& path, int64_t begin = 0);
 
-/// The file of the ranks of a job without --findings and LOCKSTEP_FINDINGS.
+/// Returns the file of the ranks of a job without --findings and LOCKSTEP_FINDINGS.
 std::string findings_file(const std::string& folder);
 
 class JobFindings {
@@ -23,7 +23,7 @@ class JobFindings {
   /// LOCKSTEP_FINDINGS, or one in `folder`, and nothing is added to it here. Throws UsageError.
   JobFindings(const std::string& named, const std::string& folder);
 
-  /// Is the value of LOCKSTEP_FINDINGS of the ranks.
+  /// Returns the value of LOCKSTEP_FINDINGS of the ranks.
   const std::string& path() const { return path_; }
 
   /// Draws findings on standard error, and adds them to the file. `seconds` count from the job's start.

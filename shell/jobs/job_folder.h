@@ -32,8 +32,8 @@ struct Job {
   RankSet live_ranks() const;
   int world_size() const;  // of which this machine may have a part
   const JobMember* rank(int number) const;
-  /// Says why there is no file of a rank: "has not called this package yet", "runs on another machine"; both with "or"
-  /// where the launcher does not say how many ranks this machine has.
+  /// Returns why there is no file of a rank: "has not called this package yet", "runs on another machine"; both with
+  /// "or" where the launcher does not say how many ranks this machine has.
   std::string absence_of(int number) const;
 };
 
@@ -63,21 +63,21 @@ class JobFolder {
     std::string host;
     pid_t relay = 0;  // its relay on this machine, which runs
   };
-  /// The machine on which the job is judged; nothing where its relay does not run, or this machine judges.
+  /// Returns the machine on which the job is judged; nothing where its relay does not run, or this machine judges.
   std::optional<Judge> judge() const;
   struct Verdict {
     int exit_code = 0;
     bool ends = false;  // the job is to end
     std::string host;  // on which the judge runs
   };
-  /// What the judge has said.
+  /// Returns the verdict of the judge; nothing before there is one.
   std::optional<Verdict> verdict() const;
 
  private:
   std::string path_;
 };
 
-/// Says which folder, in which ranks of this machine write what they say of themselves, has no space left; empty where
+/// Returns the folder without space left among those in which ranks of this machine describe themselves; empty where
 /// all have some. Such ranks are not watched, and their own words about it may be in a file of their launcher.
 std::string full_disk();
 

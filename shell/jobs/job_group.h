@@ -28,7 +28,7 @@ class JobGroup : public RankGroup {
 
   /// Serves until the ranks that have stopped are connected.
   void wait_connected() override;
-  /// Begins C++ cells: ranks load the prelude before the first, those that come later as well. Does not wait.
+  /// Begins C++ cells: ranks load the prelude before the first one, also ranks that come later. Does not wait.
   void make_ready(const std::string& prelude, const Versions& compiler) override;
   void kill(int rank) override;
   bool owns_processes() const override { return false; }
@@ -39,7 +39,7 @@ class JobGroup : public RankGroup {
   const Job& job() const { return job_; }
   /// Returns ranks whose processes run and that have not stopped.
   RankSet away() const;
-  /// Those whose processes have ended, and of which no failure is known: their launcher may have asked first how.
+  /// Returns ranks whose processes have ended without a known failure: their launcher may have taken the wait status.
   const RankSet& finished() const { return finished_; }
   /// Returns those of `ranks` that live, as they describe themselves.
   std::vector<JobMember> members(const RankSet& ranks) const;
@@ -49,8 +49,8 @@ class JobGroup : public RankGroup {
   /// Asks the ranks that run to stop after the same training step, soon: all of them, or none. Returns an empty string,
   /// or why they can't.
   std::string stop_between_steps();
-  /// Takes that back. Ranks that have come to the step meanwhile, and `stopped`, which have, go on. Returns those that
-  /// did not within 10 s.
+  /// Takes stop_between_steps() back. The ranks that have come to the step meanwhile, and `stopped`, go on. Returns
+  /// those that did not within 10 s.
   RankSet take_stop_back(RankSet stopped);
   /// Lets `ranks` go on until their next stop. Returns at once.
   void resume(const RankSet& ranks) { let_go(ranks); }
@@ -59,9 +59,9 @@ class JobGroup : public RankGroup {
   JobGroup(EventLoop& loop, Job job, int world_size, std::unique_ptr<JobHosts> hosts, SessionDirectory& directory,
            Listener listener);
 
-  /// Reads which ranks there are now, and asks those to come that can be asked since the last look.
+  /// Reads which ranks there are now, and asks those to connect that can be asked since the last look.
   void look_for_ranks();
-  /// Adds the ranks on other machines to the job, which is the first.
+  /// Adds the ranks on other machines to the job, which is the first of `jobs`.
   virtual void add_elsewhere(std::vector<Job>& jobs) const;
   std::string hub_path_of(const JobMember& rank) const { return rank.proxy ? rank.proxy->hub_path() : hub_path(); }
   std::string hub_path() const { return endpoint_.substr(std::string("ipc://").size()); }
@@ -69,17 +69,17 @@ class JobGroup : public RankGroup {
   void disconnected(int rank) override;
 
  private:
-  /// What this group knows of a rank besides what all groups do.
+  /// What this group knows of a rank besides what all groups know.
   struct Member {
     Descriptor process;  // a pidfd; none: it has no agent yet, or runs on another machine
     bool is_known = false;
-    std::optional<SeenEnd> end;  // of one on another machine
+    std::optional<SeenEnd> end;  // of a rank on another machine
     bool left_alone = false;  // the user has given it up: it is not asked again
   };
   void buried(int rank, State before) override;
   void give_up(int rank, const std::string& why) override;
   void came(int rank) override;
-  /// A rank that stops later waits for another shell, and says so.
+  /// Ends the invitations: a rank that stops later waits for another shell, and says so.
   void begin_shutdown() override;
 
   /// Has ranks load the prelude, which is sent to those on other machines.
@@ -88,7 +88,7 @@ class JobGroup : public RankGroup {
   /// Asks the rank to connect, now or at its next stop. Returns whether it has stopped.
   bool invite(int rank);
   void announce(int rank);
-  /// Buries the rank in a moment; one whose process is ending, when it has ended.
+  /// Buries the rank in a moment, or, where its process is ending, when that has ended.
   void await_death(int rank);
   SeenEnd end_of(int rank) const;
 

@@ -1,4 +1,4 @@
-// The machines besides this one on which ranks of a job that is attached to may run, each seen through its relay.
+// The machines besides this one on which ranks of an attached job may run, each seen through its relay.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,8 +13,8 @@ namespace lockstep::shell {
 
 class JobHosts {
  public:
-  /// Starts the relays, through which ranks come to the hub of the path `hub`, and waits until each answers, 15 s at
-  /// most. Throws StartError where none does, and tells `warning` of those that do not.
+  /// Starts the relays, through which ranks connect to the hub of the path `hub`, and waits until each answers, 15 s at
+  /// most. Throws StartError where none does; otherwise calls `warning` for those that do not.
   JobHosts(EventLoop& loop, const std::vector<Host>& hosts, const std::string& program, const std::string& hub,
            std::function<void(const std::string&)> warning);
 
@@ -22,12 +22,12 @@ class JobHosts {
   JobHosts(const JobHosts&) = delete;
   JobHosts& operator=(const JobHosts&) = delete;
 
-  /// The ranks of this user there that run, of any job.
+  /// Returns the ranks of this user that run there, of any job.
   std::vector<JobMember> ranks() const;
 
-  /// A rank has come, or says something else of itself.
+  /// Called when a rank has come, or describes itself otherwise than before.
   std::function<void()> changed;
-  /// The process of a rank has ended.
+  /// Called when the process of a rank has ended.
   std::function<void(const JobMember&, const SeenEnd&)> ended;
 
  private:
@@ -36,7 +36,7 @@ class JobHosts {
   std::function<void(const std::string&)> warning_;
   std::map<std::pair<const RankProxy*, int64_t>, JobMember> ranks_;  // by process
   std::vector<std::shared_ptr<RemoteHost>> hosts_;
-  std::set<const RemoteHost*> silent_;  // of which it was told
+  std::set<const RemoteHost*> silent_;  // machines of whose silence there was a warning
 };
 
 }  // namespace lockstep::shell

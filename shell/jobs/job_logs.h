@@ -1,5 +1,5 @@
-// Reads what the collectives of a Python job say beside their number: the collective logs of ranks whose groups have
-// the backend `lockstep`, as evidence for judge(); and which rank the others wait for, by the times of either source.
+// Reads the collective logs of a Python job's ranks whose groups have the backend `lockstep`, as evidence for judge(),
+// and finds the rank that the others wait for, by the times of the logs or of the Flight Recorder.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,10 +19,10 @@ std::optional<inspect::Evidence> read_rank_log(const std::string& folder, int ra
 /// Returns digests of what the rank of such a log has called; none where there is no log of that process.
 std::vector<dist::CallDigests> read_call_digests(const std::string& folder, int rank, int64_t pid);
 
-/// Adds it in place of what the Flight Recorder of the rank says about the same groups.
+/// Adds the log in place of the evidence of the rank's Flight Recorder about the same groups.
 void add_rank_log(inspect::Evidence log, inspect::Remains& remains);
 
-/// Makes a note about a rank that nearly always comes last, and for how long the others wait; nothing in a healthy job.
+/// Makes a note about a rank that nearly always comes last, with the time that the others wait; nothing without one.
 std::optional<Finding> straggler_of_job(const std::vector<inspect::Evidence>& evidence);
 
 }  // namespace lockstep::shell

@@ -1,5 +1,5 @@
-// Makes objects of C++ cells at a prompt over a Python job. The compiler starts with the first such cell: it needs the
-// torch of the job, which the ranks know, and its precompiled header may have to be built.
+// Compiles C++ cells at a prompt over a Python job. The compiler starts with the first such cell: it needs the torch of
+// the job, which the ranks know, and its precompiled header may have to be built.
 #pragma once
 #include <memory>
 
@@ -10,7 +10,7 @@ namespace lockstep::shell {
 class JobObjects : public ObjectSource {
  public:
   bool has_compiler() const { return compiler_ != nullptr; }
-  /// Lets the compiler answer from here on.
+  /// Uses this compiler from here on.
   void use(std::unique_ptr<ObjectSource> compiler) { compiler_ = std::move(compiler); }
   void forget_compiler() { compiler_.reset(); }
 

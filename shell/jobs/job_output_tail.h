@@ -24,7 +24,7 @@ class JobOutputTail {
   void add_to(std::map<std::string, std::string>& environment) const;
 
   /// Returns what the ranks wrote last, equal text once: "rank 1, standard error:\n  …". `ranks` maps local rank to
-  /// rank. Without files it is a line that says so.
+  /// rank. Without files, returns a line that says so.
   std::string text(const std::map<int, int>& ranks) const;
 
  private:

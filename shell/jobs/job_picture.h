@@ -10,7 +10,8 @@
 
 namespace lockstep::shell {
 
-/// Asks all ranks that live, each request at most `limit`. A rank that does not answer costs its facts: `unread` says why.
+/// Asks all ranks that live, each request at most `limit`. The facts of a rank that does not answer are missing:
+/// `unread` says why.
 inspect::Remains picture_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit);
 
 /// Adds the default group's ranks, which the job has: a dump may describe none of Gloo's groups.
@@ -23,7 +24,7 @@ void add_left_dumps(const std::string& folder, int rank, int world_size, inspect
 /// or those of a program in C++.
 std::vector<inspect::EvidenceFrame> main_frames(int rank, const nlohmann::json& stacks);
 
-/// Says, from an answer to "stacks", what a rank does: its words, and a kind such as sleeping or lock.
+/// Returns, from an answer to "stacks", what a rank does, in words and as a kind such as sleeping or lock.
 inspect::RankDoing doing_of(int rank, const nlohmann::json& stacks, const std::vector<inspect::EvidenceFrame>& frames);
 
 }  // namespace lockstep::shell

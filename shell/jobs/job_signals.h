@@ -19,8 +19,8 @@ class JobSignals {
   JobSignals(const JobSignals&) = delete;
   JobSignals& operator=(const JobSignals&) = delete;
 
-  /// Sends signals to the process of `pidfd` from here on, also those that have come. Those of the terminal are left
-  /// out, which sends them to all of the foreground group. `pidfd` stays open until this object ends.
+  /// Sends signals to the process of `pidfd` from here on, also those that have come. Signals of the terminal are left
+  /// out: the terminal sends them to the whole foreground group. `pidfd` stays open until this object ends.
   void pass_on_to(int pidfd);
 
   /// Can be read when a signal has come.

@@ -1,4 +1,4 @@
-// Says for people what the ranks of a running job do.
+// Describes what the ranks of a running job do, in words.
 #pragma once
 #include <chrono>
 #include <map>
@@ -13,7 +13,7 @@ namespace lockstep::shell {
 std::map<int, std::string> activities_of(const std::vector<JobMember>& ranks, std::chrono::milliseconds limit);
 
 /// Writes equal texts once, each with its ranks, in the order of their lowest ranks: "ranks 0-1: waits". `between`
-/// stands between the two; each ends a line.
+/// stands between ranks and text; each text ends a line.
 std::string by_text(const std::map<int, std::string>& texts, const char* between);
 
 /// Returns the stacks of each rank: Python's of the main thread, innermost first, and below them the native one; or why

@@ -1,4 +1,4 @@
-// How processes of a Python job find the package, without a change to their script.
+// Lets processes of a Python job find the package, without a change to their script.
 #pragma once
 #include <map>
 #include <string>

@@ -1,5 +1,5 @@
-// The ranks of a session whose cells are Python, on one place or several (python_ranks.h). From their start on they sit at
-// the prompt.
+// The ranks of a session whose cells are Python, in one place or several (python_ranks.h). From their start on they are
+// at the prompt.
 #pragma once
 #include <string>
 #include <vector>
@@ -22,7 +22,7 @@ class PythonGroup : public PlacedGroup<JobGroup> {
   }
   std::string absence(int) const override { return "is dead"; }
 
-  /// The interpreter that runs.
+  /// Returns the path of the interpreter that runs.
   const std::string& interpreter() const { return placed_.interpreter(); }
 
  private:

@@ -26,31 +26,32 @@
 
 namespace lockstep::shell {
 
-/// Returns the interpreter that --python means: `named` (a path, or a name in PATH), or where it is empty the first in PATH
-/// that has torch and the package lockstep. Asks them. Throws StartError where none has.
+/// Returns the interpreter that --python means: `named` (a path, or a name in PATH), or where it is empty the first one
+/// in PATH that has torch and the package lockstep. Starts the interpreters to ask them. Throws StartError where none
+/// has them.
 std::string find_interpreter(const std::string& named);
 
 class PythonRanks : public LocalPlace {
  public:
-  /// `plan` is that of the ranks here, which come to the hub of this path. `address`: on which the store takes connections.
-  /// `environment` is added to that of the ranks.
+  /// `plan` is that of the ranks here, which connect to the hub at `hub_path`. The store takes connections on
+  /// `address`. `environment` is added to that of the ranks.
   PythonRanks(EventLoop& loop, SessionPlan plan, SessionDirectory& directory, std::string hub_path,
               std::string address = kLoopback, std::map<std::string, std::string> environment = {});
   ~PythonRanks() override;  // ends what is left, by force
 
   int count() const override { return plan_.world_size; }
-  /// The listener hears that the ranks have started later, when torch has been imported.
+  /// Returns before the ranks have started. The listener is told when torch has been imported and they have.
   void start(const StartRanks& order, Listener listener) override;
   bool has_store() const override { return store_ && !store_->has_ended(); }
   void kill(int rank) override;
-  /// The rank says who it is when it comes.
+  /// The rank reports its process when it connects.
   RankProcess restart(int rank, const std::string& identity, int64_t generation) override;
   /// Groups of other backends can't be connected again.
   bool can_restart() const override { return is_watched(); }
   void end_soon() override { ending_ = true; }
   std::string last_lines(int rank) override;
 
-  /// The folder of the job that they are.
+  /// Returns the folder of the job of these ranks.
   const std::string& job_folder() const { return folder_.path(); }
 
  private:

@@ -3,10 +3,10 @@
 
 namespace lockstep::shell {
 
-/// Takes how many ranks there are (0: one for each GPU, or one on each node, two at least, where none has GPUs), then the
+/// Takes the number of ranks (0: one for each GPU, or one on each node, two at least, where none has GPUs), then the
 /// command of a relay, whose last word is the path of the ticket. An actor on each node starts the relays of its ranks,
-/// with the variables of torchrun. They get the ticket through a pipe: Ray kills actors, which could not remove a file. Ray ends
-/// the actors of a program that is gone, and the kernel the relays of an actor that is gone.
+/// with the variables of torchrun. They get the ticket through a pipe: Ray kills actors, which could not remove a file.
+/// Ray ends the actors of a program that is gone, and the kernel the relays of an actor that is gone.
 inline constexpr const char* kRayLauncher = R"py(
 import contextlib, ctypes, os, signal, subprocess, sys, tempfile
 try:

@@ -32,7 +32,7 @@ struct Ask {
   nlohmann::json request;
   int64_t limit_ms = 0;
 };
-/// Answered by Pong at once, whatever else the relay does. It looks for new ranks, too.
+/// Asks for a Pong, which comes at once, whatever else the relay does. The relay looks for new ranks, too.
 struct Ping {
   int64_t number = 0;
 };
@@ -40,14 +40,14 @@ struct Ping {
 struct JudgedElsewhere {
   std::string folder, host;
 };
-/// Says to what the judge has come; `ends`: the job is to end.
+/// The verdict of the judge; `ends`: the job is to end.
 struct JudgesVerdict {
   std::string folder, host;
   int exit_code = 0;
   bool ends = false;
 };
 
-// Of sessions, whose ranks the relay starts (StartRanks of shell/processes/rank_place.h is one more):
+// These are of sessions, whose ranks the relay starts (StartRanks of shell/processes/rank_place.h is one more).
 
 /// Kills the process of a rank.
 struct KillRank {
@@ -84,8 +84,8 @@ struct ToRanks {
 
 // ---- both ways
 
-/// Bytes of a connection that a rank has made to the relay's socket: frame 0. None: it has ended. The relay numbers
-/// connections, and its first message of each has no bytes yet but says so.
+/// Bytes of a connection that a rank has made to the relay's socket, in frame 0. No bytes: the connection has ended.
+/// The relay numbers connections. Its first message of each has no bytes, and `opens` is true.
 struct Piece {
   int64_t connection = 0;
   bool opens = false;
@@ -101,19 +101,19 @@ struct RelayHello {
   std::string hub;  // the path of the socket at which ranks there come to the hub of this process; empty: there is none
   int gpus = 0;  // for the ranks of a session
 };
-/// A rank of this user runs there, or says something else of itself than before.
+/// A rank of this user runs there, or describes itself otherwise than before.
 struct RankSeen {
   protocol::JobRank facts;
   std::string socket;
 };
-/// Its process has ended. `evidence` is of what it has left: its collective log, and dumps if it raised an exception.
+/// The process of a rank has ended. `evidence` is from its collective log, and from dumps if it raised an exception.
 struct RankGone {
   SeenEnd end;
   std::vector<inspect::Evidence> evidence;
   std::vector<std::string> unread;
   int faults = 0;  // of inspectors, that ranks of its job have found there so far
 };
-/// What a launcher there reports of the ranks that it has started, of the job that has this folder.
+/// A launcher there reports how ranks ended that it has started, of the job that has this folder.
 struct LauncherReport {
   std::string folder;
   std::vector<SeenEnd> ends;

@@ -1,6 +1,6 @@
-// What goes to a relay and has not been written yet. Messages are written in their order, but for two things: a file goes
-// in pieces, of which only a few are on their way at a time, and what is urgent overtakes the pieces that wait. So an
-// interrupt, or a ping, never waits behind an object of megabytes on a slow link.
+// Holds messages to a relay that have not been written yet. They are written in their order, with two exceptions: a
+// file goes in pieces, of which only a few are on their way at a time, and urgent messages overtake the pieces that
+// wait. So an interrupt, or a ping, never waits behind an object of megabytes on a slow link.
 #pragma once
 #include <cstddef>
 #include <deque>
@@ -24,7 +24,7 @@ class RelayOutbox {
 
   /// Writes to `to` from now on.
   void open(Descriptor to);
-  /// Drops what has not been written, and ends what the relay reads.
+  /// Drops what has not been written, and ends the relay's input.
   void close();
   bool is_open() const { return static_cast<bool>(to_); }
 
@@ -32,12 +32,12 @@ class RelayOutbox {
   void push(std::string bytes, bool is_urgent = false);
   /// Sends a file in messages PutFile. `bytes` may go to several hosts, and is not copied.
   void push_file(const std::string& name, const std::shared_ptr<const std::string>& bytes);
-  /// The relay has taken a piece of a file (FileTaken).
+  /// Notes that the relay has taken a piece of a file (FileTaken).
   void taken();
 
   /// Returns the descriptor to which something can be written once it is writable; -1: nothing is to be written.
   int waiting() const;
-  /// Writes what it takes now.
+  /// Writes as much as the descriptor takes now.
   void write();
 
  private:

@@ -16,11 +16,11 @@ namespace lockstep::shell {
 /// UsageError for options that contradict one another.
 void choose_hosts(SessionOptions& options);
 
-/// Starts a relay on each of options.hosts and waits until all answer, 30 s at most, or until `interrupted`. Ranks come
-/// through the relays to the hub of the path `hub`. Returns how the ranks of `options` are spread: in the order of the
-/// hosts, to each as many as to the others or one more; without a number of ranks, one for each GPU of a host, or one on
-/// each host where none has GPUs. `says` is told which hosts have not answered after 8 s. Throws StartError that names
-/// each host which does not answer, and UsageError.
+/// Starts a relay on each of options.hosts and waits until all answer, 30 s at most, or until `interrupted`. Ranks
+/// connect through the relays to the hub of the path `hub`. Returns how the ranks of `options` are spread: evenly, in
+/// the order of the hosts; without a number of ranks, one for each GPU of a host, or one on each host where none has
+/// GPUs. Calls `says` with the hosts that have not answered after 8 s. Throws StartError that names each host which
+/// does not answer, and UsageError.
 RankPlaces places_on_hosts(EventLoop& loop, const SessionOptions& options, const std::string& hub,
                            const bool& interrupted, const std::function<void(const std::string&)>& says);
 

@@ -1,4 +1,4 @@
-// Says what the findings about a watched job come to: its exit code, and what is said of a job without progress.
+// Judges a watched job by its findings: its exit code, and whether a job without progress has stalled.
 #pragma once
 #include <optional>
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace lockstep::shell {
 
-/// The exit code of a job that failed. The first cause is the last fault.
+/// Returns the exit code of a job that failed. The first cause is the last fault.
 int exit_code_of_failure(const std::vector<Finding>& findings);
-/// Returns that of one that was ended without progress. Collectives that differ are found because it hangs in them.
+/// Returns the exit code of a job that was ended without progress. Differing collectives in which it hangs are a hang.
 int exit_code_of_stall(const std::vector<Finding>& findings);
 
 /// Makes notes for a job that goes on: what is likely, not proven, is no fault.
@@ -20,9 +20,9 @@ std::vector<Finding> as_notes(std::vector<Finding> findings);
 /// Whether ranks wait for one that has ended, which is proof that they wait for ever.
 bool is_proven_stall(const std::vector<Finding>& findings);
 
-/// Judges ranks of which none waits for another one in a collective, for `seconds`. Returns nothing where one computes,
-/// reads, waits for a device or a child, or has not answered: it may go on. If all wait otherwise, none will. `absent` are
-/// ranks of the job that nobody has seen.
+/// Judges ranks that have made no progress for `seconds`, of which none waits for another one in a collective. Returns
+/// nothing where a rank computes, reads, waits for a device or a child, or has not answered: it may go on. If all wait
+/// for something else, none will. `absent` are ranks of the job that nobody has seen.
 std::optional<Finding> stall_without_collective(const inspect::Remains& remains, const RankSet& ranks, double seconds,
                                                 const RankSet& absent = {});
 

@@ -1,6 +1,6 @@
-// The hub of a host: its ranks come here, and the session hears of them by the relay. A message to many of them has
-// come to this host once, and is handed to each here. What they answer goes back together: ranks mostly say the same (a
-// cell is loaded, it is done), and where they do, one message says so for all of them.
+// The hub of a host, to which its ranks connect; the relay carries their messages to the session. A message to many of
+// them comes to this host once, and is handed to each here. Answers go back together: ranks mostly send the same (a
+// cell is loaded, it is done), and then one message goes for all of them.
 //
 // An answer waits a moment for those of the other ranks that were asked with it, but not where all have answered.
 #pragma once
@@ -27,7 +27,7 @@ class RankHub {
   RankHub(const RankHub&) = delete;
   RankHub& operator=(const RankHub&) = delete;
 
-  /// The process of `rank` that starts next has this identity.
+  /// Notes that the process of `rank` that starts next has this identity.
   void expect(int rank, const std::string& identity);
   /// Hands a message to `ranks`: a header, and its frames.
   void send(const RankSet& ranks, std::vector<std::string> frames);

@@ -1,13 +1,13 @@
-// `lockstep relay` stands for this machine in a `lockstep run` or `lockstep attach` on another one, which has started it by
-// ssh, srun or kubectl and speaks to it over its standard input and output (shell/jobs/relay_messages.h), or to which it has
-// connected with a ticket (shell/link/link_client.h).
+// `lockstep relay` stands for this machine in a `lockstep run` or `lockstep attach` on another one. That has started it
+// by ssh, srun or kubectl and speaks to it over its standard input and output (shell/jobs/relay_messages.h), or the
+// relay has connected to it with a ticket (shell/link/link_client.h).
 //
-// It watches the ranks of this user as `lockstep run` watches those of its own machine, asks their agents what it is told
-// to ask, and reads what they leave when they end. It starts and signals no process of a job. Of a session whose shell is on
-// the other machine it starts the ranks (session_ranks.h). It ends when its input does, and they with it.
+// The relay watches the ranks of this user as `lockstep run` watches those of its own machine, passes requests on to
+// their agents, and reads what they leave when they end. It starts and signals no process of a job. It starts the ranks
+// of a session whose shell is on the other machine (session_ranks.h). It ends when its input does, and they with it.
 //
-// A job that is judged elsewhere has that said in its folder, so that a `lockstep run` of this machine leaves the verdict
-// to the judge, and ends with its exit code.
+// The relay writes into the folder of a job that it is judged elsewhere, so that a `lockstep run` of this machine
+// leaves the verdict to the judge, and ends with its exit code.
 #pragma once
 
 namespace lockstep::shell {

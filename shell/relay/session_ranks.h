@@ -20,7 +20,7 @@ class SessionRanks {
 
   SessionRanks(EventLoop& loop, Write write) : loop_(loop), write_(std::move(write)) {}
 
-  /// Ranks keep their files in `directory`, and come to the hub there.
+  /// Starts the ranks. They keep their files in `directory`, and connect to the hub there.
   void start(const StartRanks& order, SessionDirectory& directory);
   void take(const KillRank& kill);
   void take(const RestartRank& restart);

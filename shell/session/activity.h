@@ -1,6 +1,6 @@
-// Reports what the session is at while that takes long (ActivityEvent): the first time kPatience after it began, then
-// once every kPeriod. Where events come that people see, the report is taken back, and comes again when there have been
-// none for kQuiet.
+// Reports what the session does while that takes long (ActivityEvent): first kPatience after it began, then once every
+// kPeriod. Where events come that people see, the report is taken back, and comes again when there have been none for
+// kQuiet.
 //
 // It stands between the session and its front end, so that it sees all events.
 #pragma once
@@ -19,7 +19,7 @@ class ActivityReporter : public EventSink {
 
   explicit ActivityReporter(EventSink& front_end) : front_end_(front_end) {}
 
-  /// Returns what the session is at; nothing where there is nothing to report.
+  /// Returns what the session does; nothing where there is nothing to report.
   using Look = std::function<std::optional<ActivityEvent>()>;
   /// Reports from now on, until stop().
   void start(EventLoop& loop, Look look);

@@ -12,14 +12,14 @@ namespace lockstep::shell {
 
 class SessionCore;
 
-/// Returns completions at byte `offset` of `text`, a cell as typed, best first. Starts the session, or over a Python
-/// job the compiler, where C++ is asked for. Throws ChannelError when the compiler has ended.
+/// Returns completions at byte `offset` of `text`, a cell as typed, best first. For C++ starts the session, or over a
+/// Python job the compiler. Throws ChannelError when the compiler has ended.
 protocol::Completions complete_cell(SessionCore& session, const std::string& text, int64_t offset);
 
-/// Whether `text` is a whole cell. Starts nothing; Python is asked of a rank.
+/// Whether `text` is a whole cell. Starts nothing. A rank judges Python.
 Completeness completeness_of_cell(SessionCore& session, const std::string& text);
 
-/// The overloads of the call whose arguments stand at `offset`; none before the session has started.
+/// Returns the overloads of the call whose arguments stand at `offset`; none before the session has started.
 std::vector<protocol::Signature> signatures_in_cell(SessionCore& session, const std::string& text, int64_t offset);
 
 }  // namespace lockstep::shell

@@ -27,11 +27,11 @@ class History {
   void mark_undone(int64_t number);
   const std::vector<HistoryEntry>& entries() const { return entries_; }  // oldest first
 
-  /// Entries whose numbers are in `range`, as `7` or `3-7` (nothing: all), at most the `last` newest of them, oldest
-  /// first. Throws UsageError for a bad range.
+  /// Returns entries whose numbers are in `range`, as `7` or `3-7` (nothing: all), at most the `last` newest of them,
+  /// oldest first. Throws UsageError for a bad range.
   std::vector<const HistoryEntry*> select(const std::optional<std::string>& range,
                                           const std::optional<std::string>& last) const;
-  /// The text of the newest cell with this number, or of the last one; nothing where there is none.
+  /// Returns the text of the newest cell with this number, or of the last cell; nothing where there is none.
   std::optional<std::string> text_of(std::optional<int64_t> number) const;
 
  private:

@@ -1,4 +1,4 @@
-// Says what a name, an expression or a magic is: `EXPR?` and `EXPR??` of a cell, Shift-Tab and tooltips of a front end.
+// Describes names, expressions and magics, for `EXPR?` and `EXPR??` of a cell, Shift-Tab and tooltips of a front end.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

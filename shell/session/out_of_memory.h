@@ -1,4 +1,4 @@
-// Says after a cell that ran out of memory which variables hold it.
+// Shows which variables hold memory, after a cell that ran out of it.
 #pragma once
 #include <string>
 #include <vector>

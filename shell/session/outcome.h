@@ -12,19 +12,19 @@
 
 namespace lockstep::shell {
 
-/// Holds what a cell's tags and its outcome come to.
+/// The judgement of a cell, by its tags and its outcome.
 struct CellJudgement {
-  bool failed = false;  // the cell's status is other than ok and was not expected, or it should have been other
+  bool failed = false;  // the status is not ok and was not expected, or it is not the expected one
   int exit_code = kExitOk;
   int faults = 0;  // that were not expected
-  std::vector<std::string> complaints;  // expected and not come, for people
+  std::vector<std::string> complaints;  // what was expected and did not come, for people
 };
 
 /// `lost_ranks`: ranks that died in this cell, or since the one before.
 CellJudgement judge(const std::vector<Tag>& tags, const CellOutcome& outcome, const RankSet& lost_ranks);
 
-/// Returns the exit code of what had gone wrong when the cell was interrupted; kExitOk: nothing. What is expected may
-/// still have come. `before` are the ranks that lived when the cell began.
+/// Returns the exit code of what had gone wrong when the cell was interrupted. It is kExitOk where nothing had, or
+/// where something expected was still to come. `before` are the ranks that lived when the cell began.
 int code_before_interrupt(const std::vector<Tag>& tags, const BeforeInterrupt& at, const RankSet& before);
 
 }  // namespace lockstep::shell

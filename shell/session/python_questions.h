@@ -1,5 +1,5 @@
-// Asks the ranks, at a prompt over a Python job, about a text that is typed. The first rank that has stopped answers;
-// without an answer within a moment the shell uses what it knows.
+// Asks the ranks, at a prompt over a Python job, about a text that is typed. The lowest rank that has stopped answers.
+// Without an answer within a moment, the shell uses what it knows.
 #pragma once
 #include <cstdint>
 #include <string>

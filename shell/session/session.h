@@ -1,5 +1,5 @@
 // A session: N workers, a compiler, and the cells that ran. Front ends (terminal, `run`, a notebook) hand it text and
-// draw its events. What may stand in a cell, and what a name is, they ask with completion.h and inspection.h.
+// draw its events. completion.h and inspection.h tell them what may stand in a cell, and what a name is.
 //
 // One thread owns it: every public function is called on that thread, and events come on it. While a cell runs, run()
 // serves the ranks and returns when the cell is over. A front end that waits for a person calls serve() with the
@@ -28,10 +28,10 @@ class Session : public SessionCore {
   Session(SessionOptions options, EventSink& events);
   ~Session();  // ends everything that it started
 
-  /// The ranks of a cell that names none, for people: "ranks 0-1"; says so where those ranks, or all, are dead.
+  /// Returns the ranks of a cell that names none, for people: "ranks 0-1", or that these ranks, or all, are dead.
   std::string target_words() const;
-  /// Sets the number of the next cell. Front ends that number cells themselves call it (a notebook counts those of magics
-  /// alone, too).
+  /// Sets the number of the next cell. Front ends that number cells themselves call it (a notebook counts those of
+  /// magics alone, too).
   void set_next_cell(int64_t number);
 
   /// Runs one cell as typed: magics, C++ or a mix. Never throws for what the user wrote: it becomes an ErrorEvent and a
@@ -42,8 +42,8 @@ class Session : public SessionCore {
   /// Serves the ranks until `fd` is readable, or the time is over: for front ends that wait for typing.
   void serve(int fd, std::optional<std::chrono::milliseconds> limit = std::nullopt);
 
-  /// Lets a front end be typed at: `typed` is called while run() is at a cell, when its ranks have begun and whenever
-  /// `fd` is readable. -1: not any more.
+  /// Lets the user type at a front end while a cell runs: run() calls `typed` when the cell's ranks have begun, and
+  /// whenever `fd` is readable. An `fd` of -1 ends this.
   void watch_typing(int fd, std::function<void()> typed);
   /// Does what works while a cell runs (%hang, %stack, %abort, …) at once. Returns false where the line is no such
   /// magic, or nothing runs.
@@ -57,11 +57,11 @@ class Session : public SessionCore {
   /// Asks the running cell to stop; a second time makes run() offer to end ranks that did not come back, a third ends
   /// them. Async-signal-safe, as are the next functions that are noexcept.
   void interrupt() noexcept { send(Asked::interrupt); }
-  /// Says that the program is to end, by this signal (0: by none). Interrupts, and ends ranks that do not come back within
-  /// seconds, unasked. Signals that come while ranks save do not disturb them.
+  /// Notes that the program is to end, by this signal (0: by none). Interrupts, and ends ranks that do not come back
+  /// within seconds, unasked. Signals that come while ranks save do not disturb them.
   void leave(int signal) noexcept;
-  /// Where one of protocol::kPreemptionSignals has been given to leave(): says who ends the session and how much time is
-  /// left, and has the ranks run what cells have registered with on_preempt(). A front end calls it before it ends.
+  /// Where leave() was given one of protocol::kPreemptionSignals: shows who ends the session and how much time is left,
+  /// and has the ranks run what cells have registered with on_preempt(). A front end calls it before it ends.
   void run_on_preempt();
   /// Gives up a question, asked at a prompt, about a text that waits for the compiler.
   void give_up_question() noexcept { send(Asked::give_up_question); }

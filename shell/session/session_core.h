@@ -1,4 +1,4 @@
-// What the cells of a session run on: its ranks and its compiler, with what magics read, set and can have done. Session
+// The ranks and the compiler on which the cells of a session run, with what magics read, set and ask for. Session
 // (shell/session/session.h) reads cells and runs them with it.
 //
 // Everything here happens on the session's thread. Functions that wait (run_code, query, ask) serve the ranks
@@ -52,7 +52,7 @@ struct RankDescription {
   int64_t pid = 0;
   std::string host, device;
   int threads = 0;
-  int64_t cell = 0;  // that it sits in, 0: none
+  int64_t cell = 0;  // that it is in; 0: none
   std::string waits_in;  // "all_reduce #3 of cell 7, line 4", for ranks that will not come
 };
 
@@ -68,7 +68,7 @@ class SessionCore {
   const std::string& id() const { return id_; }
   const SessionOptions& options() const { return options_; }
   SessionOptions& options() { return options_; }  // before start()
-  void start(bool is_asked = false);  // idempotent; throws StartError, UsageError. `is_asked`: %dist_init
+  void start(bool is_asked = false);  // idempotent; throws StartError, UsageError. `is_asked`: by %dist_init
   void shutdown();  // ends workers and compiler; names are gone, numbers go on. The next cell starts them afresh
   bool started() const;
   PromptKind kind() const {
@@ -80,10 +80,10 @@ class SessionCore {
   /// Returns ranks of a Python job that run instead of waiting at a prompt, or have finished; empty in a session.
   RankSet departed_ranks() const;
   RankSet dead_ranks() const;
-  /// Ranks for which C++ of cells is made: those that live; in a replay those of the recorded session, of which one runs it.
+  /// Returns the ranks for which C++ is compiled: those that live, or in a replay those of the recorded session.
   RankSet cell_ranks() const { return options_.replay ? RankSet::all(world_size()) : live_ranks(); }
-  /// The ranks of a cell that names none: those of %rank, or all or rank 0 (%dist_mode); dead ranks taken out. Starts the
-  /// session if needed.
+  /// Returns the ranks of a cell that names none: those of %rank, or all or rank 0 (%dist_mode), without dead ones.
+  /// Starts the session if needed.
   RankSet target_ranks();
   /// Parses a rank set of this session (started if needed). Throws UsageError.
   RankSet parse_ranks(std::string_view spec);
@@ -92,15 +92,15 @@ class SessionCore {
   Language language() const { return options_.has_python_ranks() ? Language::python : Language::cpp; }
   Language language_of_cell() const;  // that runs
   int64_t current_number() const;  // of the cell that runs; 0 where no C++ of it has run
-  /// Returns what serves the ranks, while a cell runs and in between: a front end may watch sockets and descriptors of its own
-  /// with it. Between cells it has to run it (or call Session::serve()).
+  /// Returns the loop that serves the ranks, while a cell runs and in between. A front end may watch sockets and
+  /// descriptors of its own with it. Between cells the front end has to run it (or call Session::serve()).
   EventLoop& loop();
-  /// The ranks, where they are Python and have started; null in a session of C++.
+  /// Returns the ranks, where they are Python and have started; null in a session of C++.
   JobGroup* job() const;
 
   // ---- What magics set -----------------------------------------------------------------------------------------------
   SessionSettings& settings() { return settings_; }
-  /// Environment and working directory of all ranks, those that start later too.
+  /// Changes the environment and the working directory of all ranks, those that start later too.
   void configure(const protocol::Configure& change);
   const protocol::Configure& configuration() const;
   const std::string& directory() const { return directory_; }  // where #include "..." and the workers look
@@ -109,7 +109,7 @@ class SessionCore {
   const std::string& compiler_messages() const { return compiler_messages_; }  // about the last cell, whole: %errors
 
   // ---- What magics have done -----------------------------------------------------------------------------------------
-  /// Shows it to the user, through the front end.
+  /// Shows the event to the user, through the front end.
   void show(const Event& event) {
     journal_.take(event);
     events_.take(event);
@@ -118,17 +118,17 @@ class SessionCore {
   void message(std::string text, nlohmann::json data = nullptr);
   /// Does the same, with MessageEvent::is_help.
   void help(std::string text, nlohmann::json data = nullptr);
-  /// Compiles and runs C++ as a part of the running cell. Lines are counted from `line` of the cell. What goes wrong is
-  /// emitted as events and is in the result's status; throws UsageError for ranks that can't run it.
-  /// `over` is asked after each run of the object, with the time each rank took; true ends. Without it the code runs
+  /// Compiles and runs C++ as a part of the running cell. Lines are counted from `line` of the cell. Errors are emitted
+  /// as events and are in the result's status; throws UsageError for ranks that can't run it. `over` is asked after
+  /// each run of the object, with the time in ms that each rank took; true ends the runs. Without it the code runs
   /// once.
   CodeResult run_code(std::string_view code, const CellSettings& settings, int line,
                       const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
   /// Does the same once, with the values that it shows in `values` instead of in events.
   CodeResult run_capturing(std::string_view code, const CellSettings& settings, int line,
                            std::vector<ValueEvent>& values);
-  /// Runs a command of the shell's here, once, with the ranks' environment and directory, and shows what it writes.
-  /// Ctrl-C interrupts it. In a rehearsal nothing runs, and it ends well. Throws StartError.
+  /// Runs a command of /bin/sh on this machine, once, with the ranks' environment and directory, and shows its output.
+  /// Ctrl-C interrupts it. In a rehearsal nothing runs, and the command ends well. Throws StartError.
   ProcessEnd run_command(const std::string& command);
   /// Runs a function of the worker's own (barrier) on the run threads of `ranks`.
   CodeResult run_builtin(const protocol::Function& function, const RankSet& ranks);
@@ -137,19 +137,19 @@ class SessionCore {
                         const std::function<bool(const std::map<int, double>& run_ms)>& over = nullptr);
   /// Returns the ranks that have raised an exception in the last Python cell in which one has.
   const RankSet& raised() const;
-  /// Throws UsageError that says what can be done where one of `ranks` is dead, or none is named.
+  /// Throws UsageError where one of `ranks` is dead, or none is named. Its text says what can be done.
   void check_alive(const RankSet& ranks) const;
   /// Describes a rank by what is known without asking it.
   RankDescription describe_rank(int rank) const;
-  /// Returns ranks that sit in a cell that is not over, though the prompt is back.
+  /// Returns ranks that are in a cell that is not over, though the prompt is back.
   RankSet busy_ranks() const;
   /// Asks the I/O threads of live ranks; ranks that did not answer in time are missing from the result.
   std::map<int, nlohmann::json> query(const RankSet& ranks, const protocol::Question& question,
                                       std::chrono::milliseconds limit = std::chrono::milliseconds(1000));
-  /// One request to the compiler (started if needed). Throws ChannelError when it ended and could not be started again.
+  /// Asks the compiler (started if needed). Throws ChannelError when it ended and could not be started again.
   protocol::CompilerResponse ask(const protocol::CompilerRequest& request);
-  /// Starts what compiles C++: the session, and over a Python job, where that is not part of it, the compiler for the
-  /// torch of the ranks that have stopped. Returns false where Ctrl-C has ended the start. Throws lockstep::Error.
+  /// Starts the session with its compiler; where the ranks are Python, also the compiler for the torch of those that
+  /// have stopped. Returns false where Ctrl-C has ended the start. Throws lockstep::Error.
   bool start_compiler();
   /// Whether a question about C++ can be asked without a start.
   bool has_compiler() const;
@@ -167,17 +167,17 @@ class SessionCore {
   /// Ends these ranks; they can be started again as dead ones. Returns those that have not ended. Throws UsageError where
   /// the others can't connect without them.
   RankSet dismiss(const RankSet& ranks);
-  /// Lets the ranks that live be the default group, without the dead ones. Returns whether they are connected. Throws
+  /// Makes the ranks that live the default group, without the dead ones. Returns whether they are connected. Throws
   /// UsageError where that can't be.
   bool continue_without_the_dead();
   /// Returns the ranks of the default group, in the order in which they count there.
   RankSet default_ranks() const;
   /// Whether Ctrl-C has ended what the last command waited for.
   bool is_interrupted() const;
-  /// Frees `ranks` from the collectives they sit in; their cells end as aborted. Returns when they are back, or after 5
-  /// s. Others go on, until they call a collective.
+  /// Frees `ranks` from the collectives they are in; their cells end as aborted. Returns when they are back, or after
+  /// 5 s. Other ranks go on, until they call a collective.
   void abort(const RankSet& ranks, const std::string& reason);
-  /// Returns what every rank does now and for whom it waits, seen from each open cell; one picture where none is.
+  /// Returns what every rank does now and for whom it waits: a picture for each open cell, or one where none is open.
   std::vector<inspect::HangPicture> hang_pictures();
 
   // ---- Recording and replay (docs/replay.md) ---------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class SessionCore {
   SessionEvent open_workers();
   SessionEvent open_job();
   SessionEvent open_python();
-  /// Returns the places of a session that has none here; waits for their relays.
+  /// Returns the places of a session without ranks on this machine; waits for their relays.
   RankPlaces places_elsewhere();
   bool start_compiler_of_job(const RankSet& ranks);
   void report_start_step(const protocol::CompilerProgress& step);

@@ -1,4 +1,4 @@
-// What a session has its journal keep about it: the options that running its cells again needs, and how much is kept.
+// The options that a session keeps in its journal, so that its cells can run again, and the limits of the journal.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,8 +13,8 @@ JournalLimits limits_of_journal(const SessionOptions& options);
 
 nlohmann::json description_for_journal(const SessionOptions& options, const std::string& directory);
 
-/// Sets options that the user has not given to what they were in the session of such a description, which may be damaged.
-/// `ranks` is how many it had; 0: unknown.
+/// Sets options that the user has not given as they were in the session of `description`, which may be damaged.
+/// `ranks` is the number of its ranks; 0: unknown.
 void set_options_as(const nlohmann::json& description, int ranks, SessionOptions& options);
 
 }  // namespace lockstep::shell

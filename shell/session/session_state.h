@@ -1,4 +1,4 @@
-// Holds what a session has while it is started, and the cell that it is at. For the session's own files only.
+// Holds the parts of a session while it is started, and the cell that runs. For the session's own files only.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -43,7 +43,7 @@ class InterruptScope {
   std::function<void()>& slot_;
 };
 
-/// Says how far a start has come, for the display of the activity.
+/// How far a start has come, for the display of the activity.
 struct StartProgress {
   EventLoop::Clock::time_point since = EventLoop::Clock::now(), step_since;
   std::optional<protocol::StartStep> step;  // the last one that the compiler has reported, with its time
@@ -76,11 +76,11 @@ struct SessionCore::State {
   size_t history_at_start = 0;  // how many entries it had when the ranks started
   int64_t record_steps = 0;  // that the ranks record now
   bool is_recorded = false;  // they do, or did
-  int recordings = 0;  // written at the end of ranks
+  int recordings = 0;  // files that were written when ranks ended
   RunningCell* cell = nullptr;
   RankSet raised;  // ranks that have raised an exception in the last Python cell in which one has
-  std::vector<ValueEvent>* captured_values = nullptr;  // they go there
-  std::function<void()> interrupt_command;  // while one runs
+  std::vector<ValueEvent>* captured_values = nullptr;  // where values go instead of to the front end
+  std::function<void()> interrupt_command;  // set while a command runs
   std::function<void()> typed;  // Session::watch_typing()
 
   RankGroup::Listener listener(std::function<void(const std::string&)> warning);

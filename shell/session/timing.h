@@ -1,4 +1,4 @@
-// Measures how long a cell took, per rank, with the spread: what %time and %%time print.
+// Reports how long a cell took on each rank, with the spread, for %time and %%time.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,9 +17,8 @@ struct TimeReport {
 
 TimeReport time_report(const CodeResult& result);
 
-/// Runs `body`, as a block, as often as `settings.timeit` says or as it takes to say how long it runs, equally often on
-/// all ranks, and prints that.
-/// `line` is that of the %%timeit, where the block's brace goes.
+/// Runs `body`, as a block, as often as `settings.timeit` says or as a measurement needs, equally often on all ranks,
+/// and prints its time. `line` is that of the %%timeit, where the block's brace goes.
 void timeit(SessionCore& session, const std::string& body, const CellSettings& settings, int line);
 
 }  // namespace lockstep::shell

@@ -3,9 +3,9 @@
 
 namespace lockstep::worker {
 
-/// Does both. Called once, before cells run.
+/// Tells both. Called once, before cells run.
 void install_call_sites();
-/// Does it for the inspectors alone: the log of a Python job has call sites of its own.
+/// Tells the inspectors alone: the log of a Python job has call sites of its own.
 void name_cells_in_findings();
 
 }  // namespace lockstep::worker

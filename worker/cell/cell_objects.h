@@ -26,7 +26,7 @@ struct CellObject {
   const CellObject* next = nullptr;
 };
 
-/// Holds what a load gave: an object, or why there is none.
+/// The result of a load: an object, or why there is none.
 struct LoadResult {
   const CellObject* object = nullptr;
   std::string problem;

@@ -24,7 +24,7 @@ class LineTable {
   std::vector<SourcePlace> lookup(uint64_t address) const;
   /// Returns the symbol that covers `address`, mangled; empty where there is none. Local symbols count, too.
   std::string symbol(uint64_t address) const;
-  /// Returns that symbol's value.
+  /// Returns the value of that symbol.
   uint64_t symbol_start(uint64_t address) const;
 
  private:

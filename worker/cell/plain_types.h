@@ -1,4 +1,4 @@
-// Writes types in the names of functions as people do: what a library spells out for its linker says nothing to a
+// Writes types in the names of functions as people do, since the names that a library has for its linker do not help a
 // reader of a stack.
 #pragma once
 #include <string>

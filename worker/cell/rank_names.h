@@ -1,4 +1,4 @@
-// Says who this rank is, as cells see it.
+// Sets the names by which cells know their rank.
 #pragma once
 #include "worker/process/configuration.h"
 

@@ -33,7 +33,8 @@
 
 namespace lockstep {
 
-/// How tensors are written: show::options({.precision = 2}), as torch.set_printoptions. What is not given stays as it is. Options count for the rank that calls it, until they are set again.
+/// How tensors are written: show::options({.precision = 2}), as torch.set_printoptions. Options that are not given stay
+/// as they are. Options hold on the rank that sets them, until they are set again.
 struct ShowOptions {
   std::optional<int> precision;  // digits after the point, 4 by default; at most 17
   std::optional<int64_t> threshold;  // elements from which on only the edges are written, 1000 by default

@@ -26,7 +26,7 @@ void install_crash_handlers(int event_fd);
 
 /// Returns the report to the I/O thread, once; nullptr while there is none.
 const DeathReport* take_death_report();
-/// Sets what the next SIGABRT is about, for its report.
+/// Sets the message for the report of the next SIGABRT.
 void set_abort_message(const char* text);
 /// Lets the dying thread go on.
 void death_reported();
@@ -34,7 +34,7 @@ void death_reported();
 /// Returns one sentence for people: "reads or writes address 0x10, where there is nothing".
 std::string describe(const DeathReport& report);
 
-/// The exit that has been reported already, or that the worker itself wants, needs no report.
+/// Notes that the coming exit needs no report: it has been reported already, or the worker itself wants it.
 void expect_exit();
 
 }  // namespace lockstep::worker

@@ -24,7 +24,7 @@ struct PastThrow {
   std::string type;
   Stack stack;
 };
-/// Returns those in `cell`, oldest first, as far as they have not been forgotten. From any thread.
+/// Returns the throws in `cell`, oldest first, as far as they have not been forgotten. From any thread.
 std::vector<PastThrow> past_throws(int64_t cell);
 
 }  // namespace lockstep::worker

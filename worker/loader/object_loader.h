@@ -1,8 +1,8 @@
 // Loads simple objects (simple_object.h) without the dynamic loader, whose time for an object grows with the number of
-// those that are there. What it leaves to the dynamic loader is loaded as ever.
+// those that are there. The dynamic loader loads the others as usual.
 //
-// Names mean the same either way. What has a name first in the order of loading is everybody's: libraries, the prelude,
-// and cells, whoever has loaded them.
+// Names mean the same either way: all objects use the first definition in the order of loading, of libraries, the
+// prelude and cells, whichever loader has loaded them.
 #pragma once
 #include <link.h>
 
@@ -21,7 +21,7 @@ namespace lockstep::worker {
 /// Used by one thread.
 class ObjectLoader {
  public:
-  /// `folder` is where it writes a file of its own, once.
+  /// The loader writes a file of its own into `folder`, once.
   explicit ObjectLoader(std::string folder) : folder_(std::move(folder)) {}
 
   struct Loaded {
@@ -32,11 +32,11 @@ class ObjectLoader {
     link_map* debugged;
   };
 
-  /// Loads the object in the file `path`, which has `bytes`. Nothing where the dynamic loader has to do it, or to say why
-  /// it can't be done. `entry` names a symbol that it defines.
+  /// Loads the object in the file `path`, which has `bytes`. Returns nothing where the dynamic loader has to load it,
+  /// or to report why it can't be loaded. `entry` names a symbol that it defines.
   std::optional<Loaded> load(const std::string& path, std::string_view bytes, std::string_view entry);
 
-  /// Takes it out of the process again: nothing that is loaded later finds its names.
+  /// Takes the object out of the process again: nothing that is loaded later finds its names.
   void unload(const Loaded& object);
 
  private:

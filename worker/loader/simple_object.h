@@ -1,6 +1,6 @@
 // Reads the shared object of a cell, and says whether it is one that needs no dynamic loader: two segments, relocations
 // of four kinds, no thread-local variables, no constructors, no libraries of its own. compiler/objects/shared_object.h
-// writes such objects; what a linker has made, or what is damaged, is not simple.
+// writes such objects; those that a linker has made, and damaged ones, are not simple.
 #pragma once
 #include <elf.h>
 
@@ -11,8 +11,8 @@
 
 namespace lockstep::worker {
 
-/// Holds what the file says. Addresses are relative to where the object is loaded, and are those of the file up to the end of
-/// `code`.
+/// The contents of the file. Addresses are relative to where the object is loaded, and are those of the file up to the
+/// end of `code`.
 struct SimpleObject {
   struct Function {
     uint64_t begin, description;  // addresses, of its FDE too
@@ -32,7 +32,7 @@ constexpr uint64_t kMappedPage = 4096;
 constexpr uint64_t page_floor(uint64_t address) { return address & ~(kMappedPage - 1); }
 constexpr uint64_t page_ceiling(uint64_t address) { return page_floor(address + kMappedPage - 1); }
 
-/// Everything that it returns has been checked to lie within `bytes` and within the object's memory.
+/// Returns nothing for other objects. All parts of the result lie within `bytes` and within the object's memory.
 std::optional<SimpleObject> read_simple_object(std::string_view bytes);
 
 }  // namespace lockstep::worker

@@ -1,6 +1,6 @@
-// A shared object that the dynamic loader loads once, and that stands for all the objects that it does not load: they lie
-// in its memory, their names are in its symbol table and their functions in its table for exceptions. So later objects,
-// dlsym(), dladdr() and unwinders find them as those of one object.
+// A shared object that the dynamic loader loads once, and that stands for all objects that it does not load: they lie
+// in its memory, their names are in its symbol table, and their functions in its table for exceptions. So later
+// objects, dlsym(), dladdr() and unwinders find them as those of one object.
 //
 // The tables grow while other threads read them: an entry is complete before it is linked or counted. For this the
 // symbol table has a hash table of the old kind (DT_HASH), whose chains can be extended at their front.
@@ -16,26 +16,27 @@ namespace lockstep::worker {
 
 class StandIn {
  public:
-  /// Writes it to `path` and has it loaded. Nothing where that fails, as with a limit on the memory of a process.
+  /// Writes the object to `path` and has it loaded. Returns null where that fails, as with a limit on the memory of a
+  /// process.
   static std::unique_ptr<StandIn> load(const std::string& path);
 
   struct Room {
     uint64_t space;  // bytes
     uint64_t names, functions;
   };
-  /// Returns what is left.
+  /// Returns the room that is left.
   Room room() const;
 
-  /// The address at which the next object lies, of a page. Nothing is mapped there.
+  /// Returns the address of the page at which the next object lies. Nothing is mapped there.
   uintptr_t next_space() const { return next_space_; }
   /// Keeps `size` bytes from next_space() on.
   void take_space(uint64_t size) { next_space_ += size; }
-  /// Replaces what is mapped there by nothing: zeros, if `protection` has them read.
+  /// Replaces the mapping at `address` by an empty one, which reads as zeros if `protection` allows reading.
   void clear_space(uintptr_t address, uint64_t size, int protection) const;
 
   /// Adds a symbol, whose value is its address. `name` lies in the space, and ends with '\0'. Returns its index.
   uint32_t add_name(const char* name, const Elf64_Sym& symbol);
-  /// It is found no longer.
+  /// Removes a symbol: it is found no longer.
   void remove_name(uint32_t index);
 
   /// Adds the function at `begin`, which is not below those added before; `description` is its FDE.

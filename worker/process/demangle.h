@@ -10,9 +10,9 @@ namespace lockstep::worker {
 
 /// Takes the tags of cells (`[abi:__cell_7]`) out of a demangled name, in place. Returns the new length.
 size_t clean_name(char* name, size_t length);
-/// Does the same. Types without a name, too, lose the number that clang gives them: `{lambda}`, `{unnamed}`. The
-/// standard library's types are named as people write them: `std::string`, `std::vector<int>`, without inline
-/// namespaces and default arguments.
+/// Does the same, and takes out the numbers that clang gives types without a name: `{lambda}`, `{unnamed}`. Types of
+/// the standard library are named as people write them: `std::string`, `std::vector<int>`, without inline namespaces
+/// and default arguments.
 std::string clean_name(std::string name);
 
 /// Returns the clean demangled form; `symbol` itself where it is not mangled.

@@ -19,8 +19,8 @@ namespace lockstep::worker {
 
 /// Installs the handler, on the run thread.
 void prepare_endable_calls();
-/// Ends the call in which the run thread waits, after a request. A thread that was about to wait may not have noticed:
-/// called again until the cell is over. On the I/O thread.
+/// Ends the call in which the run thread waits, after a request. Called again until the cell is over, since a thread
+/// that was about to wait may not have noticed. On the I/O thread.
 void end_call();
 
 class EndableCall {
@@ -54,7 +54,7 @@ class EndableWait {
 /// Whether an interrupt is pending.
 bool is_call_to_end();
 
-/// Says what may happen on the way of an exception that leaves a call.
+/// What may happen on the way of an exception that leaves a call.
 enum class Leaving {
   anything,
   nothing  // no destructor and no handler runs: that of a std::thread that has not been joined would end the process
@@ -84,9 +84,9 @@ auto endable_call(const Call& call) -> decltype(call()) {
   return call();
 }
 
-/// Waits by `timed`, with a time limit that an interrupt of the run thread ends, and returns its result: an error's number,
-/// or -1 and errno. Waits by `plain` where it must not be ended. Where it was ended and must not have been, the result is
-/// that of `over`.
+/// Waits by `timed`, with a time limit that an interrupt of the run thread ends, and returns its result: an error's
+/// number, or -1 and errno. Waits by `plain` where the wait must not be ended. Returns the result of `over` where it
+/// was ended and must not have been.
 template <typename Timed, typename Plain, typename Over>
 auto endable_wait(const timespec* end, Leaving leaving, const Timed& timed, const Plain& plain, const Over& over)
     -> decltype(plain()) {

@@ -1,6 +1,6 @@
-// Hides from a thread that a signal looks at it. The kernel restarts most system calls that a signal handler has
-// interrupted, but not those that wait for a time (poll, select, epoll_wait, sem_timedwait, sockets with a time limit):
-// these return EINTR. Here the handler goes on with such a call and gives the thread its result.
+// Hides from a thread that a signal handler has taken its stack. The kernel restarts most system calls that a signal
+// has interrupted, but not those that wait for a time (poll, select, epoll_wait, sem_timedwait, sockets with a time
+// limit): these return EINTR. Here the handler goes on with such a call and gives the thread its result.
 #pragma once
 #include <signal.h>
 #include <sys/types.h>
@@ -17,10 +17,11 @@ struct HeldCall {
   uintptr_t stack_pointer = 0, instruction = 0;
 };
 
-/// Returns that of a thread of this process.
+/// Returns the system call of a thread of this process.
 HeldCall held_call(pid_t thread);
 
-/// Returns the action for SIGURG, the signal that looks. Others wait until its handler is done or goes on with a call.
+/// Returns the action for SIGURG, the signal that takes a stack. Other signals wait until its handler is done or goes
+/// on with a call.
 struct sigaction looking_action(void (*handler)(int, siginfo_t*, void*));
 
 /// Whether the signal of such a handler has interrupted `call`, which would return EINTR.

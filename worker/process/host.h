@@ -1,6 +1,6 @@
-// The process that runs cells provides these for them. There are two such processes: the worker of a session
-// (worker/host.cpp), and a rank of a Python job (python/cells/host.cpp). All else about cells is the same code in both
-// (worker/cell/). The process defines configuration() as well, and where exceptions were thrown (throw_trace.h).
+// The functions that the process which runs cells provides for them. There are two such processes: the worker of a
+// session (worker/host.cpp), and a rank of a Python job (python/cells/host.cpp). All else about cells is the same code
+// in both (worker/cell/). The process also defines configuration() and the functions of throw_trace.h.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,7 +16,7 @@ namespace lockstep::worker {
 /// here on by objects that are opened later. Returns nullptr where dlerror() says why not. Throws Error where a file that
 /// this takes can't be written.
 void* open_object(const std::string& path);
-/// Takes it out of the process again: no object that is opened later finds its symbols.
+/// Takes an opened object out of the process again: no object that is opened later finds its symbols.
 void close_object(void* handle, const std::string& path);
 
 /// The object of a cell that has been opened.
@@ -26,14 +26,14 @@ struct OpenedCell {
   uintptr_t begin = 0, end = 0;  // its memory
   std::function<void()> close;  // as close_object() does
 };
-/// Opens the object of a cell as open_object() does, without the dynamic loader. `bytes` are those of the file. Nothing
-/// where open_object() has to be called.
+/// Opens the object of a cell as open_object() does, without the dynamic loader. `bytes` are those of the file. Returns
+/// nothing where open_object() has to be called.
 std::optional<OpenedCell> open_without_dlopen(const std::string& path, std::string_view bytes, std::string_view entry);
 
-/// Calls a step of a cell. Exceptions leave it as they come.
+/// Calls a step of a cell, and passes its exceptions on.
 void call_step(void (*step)());
 
-/// Sends what a cell shows, from any thread. Output that was written before comes before it.
+/// Sends a value that a cell shows, from any thread. Output that was written before comes before it.
 void send_to_session(protocol::Value value);
 /// Sends progress, which replaces what has not been sent yet of the same loop.
 void send_to_session(protocol::Progress progress);

@@ -7,7 +7,7 @@
 
 namespace lockstep::worker {
 
-/// Says why the running cell has been asked to stop.
+/// Why the running cell has been asked to stop.
 enum class StopReason { none, interrupt, abort };
 
 class StopRequests {
@@ -25,7 +25,7 @@ class StopRequests {
   StopReason pending_within(std::chrono::milliseconds limit) const;
   int64_t armed() const;
 
-  /// Is readable while a request is pending.
+  /// Returns a descriptor that is readable while a request is pending.
   int fd() const { return fd_; }
 
  private:

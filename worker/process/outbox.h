@@ -16,12 +16,12 @@
 
 namespace lockstep::worker {
 
-/// Output from here on belongs to this cell.
+/// Marks that output from here on belongs to this cell.
 struct CellBegins {
   int64_t cell = 0;
 };
 
-/// This rank sits in a collective that `missing` can no longer enter.
+/// This rank is in a collective that `missing` can no longer enter.
 struct WaitsInVain {
   dist::CollectiveRecord record;
   RankSet missing;

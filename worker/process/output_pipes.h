@@ -1,6 +1,6 @@
-// Makes descriptors 1 and 2 of the process pipes that the I/O thread reads: what writes to them (printf, std::cout,
-// write, children, libraries) is captured as it is written. Bytes that have been read stay in the channel's log until
-// the hub has confirmed them, so that the death of this process loses none (protocol/output_channel.h).
+// Makes descriptors 1 and 2 of the process pipes that the I/O thread reads: everything that is written to them (by
+// printf, std::cout, write, children, libraries) is captured at once. Bytes that have been read stay in the channel's
+// log until the hub has confirmed them, so that the death of this process loses none (protocol/output_channel.h).
 #pragma once
 #include <array>
 #include <cstdint>

@@ -3,7 +3,7 @@
 
 namespace lockstep::worker {
 
-/// Is true in at::parallel_for or an OpenMP region.
+/// Returns true in at::parallel_for or an OpenMP region.
 bool in_parallel_region();
 
 }  // namespace lockstep::worker

@@ -1,10 +1,10 @@
-// Says what the run thread does at this moment. The run thread writes it; the I/O thread and signal handlers read it at
-// any time.
+// Holds what the run thread does at this moment. The run thread writes it; the I/O thread and signal handlers read it
+// at any time.
 //
 //   starting ─→ idle ⇄ loading | running | regrouping
 //      └──────────┴─→ ending
 //
-// `waiting` of RankState is no phase of its own: a rank that runs a cell and sits in a collective is reported so.
+// `waiting` of RankState is no phase of its own: a rank that runs a cell and is in a collective is reported so.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace lockstep::worker {
 
 class RunState {
  public:
-  /// The one place where the phase changes. Throws std::logic_error for a transition that the drawing does not have.
+  /// Changes the phase; nothing else does. Throws std::logic_error for a transition that the drawing does not have.
   void enter(RankState to);
   /// Notes that the rank is running `cell`, which people call `number`, and is in none of its steps yet.
   void begin_cell(int64_t cell, int64_t number);

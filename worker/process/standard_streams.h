@@ -3,7 +3,7 @@
 
 namespace lockstep::worker {
 
-/// Hands on what stdio and iostreams of this process hold back.
+/// Writes out the buffers of stdio and iostreams of this process.
 void flush_standard_streams();
 
 }  // namespace lockstep::worker
