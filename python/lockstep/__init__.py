@@ -14,7 +14,7 @@ loaded by the first call. docs/python.md begins with five minutes from a torchru
 
 from __future__ import annotations
 
-# torch comes first: its entry point (lockstep_autoload) imports modules of this package, and finds none half-way.
+# torch is imported first: its entry point (lockstep_autoload) imports modules of this package, which must be complete.
 import torch  # noqa: F401
 
 from lockstep.core import _library
@@ -54,7 +54,7 @@ from lockstep.watches._watches import (  # noqa: E402
 )
 
 for _public in (Aborted, ArgumentError, FaultFound, LockstepError, PeerLeft):
-    _public.__module__ = __name__  # as a traceback and a pickle name them
+    _public.__module__ = __name__  # the name that tracebacks and pickles use
 
 _replay.start()
 

@@ -206,15 +206,26 @@ class Restarts(unittest.TestCase):
                       "objects = State(lambda: numpy.array([None]))\n"
                       "once = State(lambda: 1, fails)\n"
                       "typed = State(lambda: numpy.zeros(2, 'f4' if rank else 'i4'))\n"
-                      "good = State(*[lambda: numpy.ones(2)] * 2)",
+                      "good = State(*[lambda: numpy.ones(2)] * 2)\n"
+                      "set_seed(7)\nclass Secret(torch.nn.Linear):\n    def state_dict(self, *_, **__): raise RuntimeError('no one knows')\n"
+                      "lazy, secret, half = torch.nn.LazyLinear(4), Secret(2, 2), torch.nn.Linear(2, 2, dtype=torch.bfloat16)\n"
+                      "of_lazy, of_secret, of_half = (torch.optim.SGD(each.parameters(), 0.1, momentum=0.9) for each in (lazy, secret, half))",
+                      "seen = lazy(torch.ones(1, 3)), half(torch.ones(2, dtype=torch.bfloat16)).sum().backward(), of_half.step(), dist.barrier()\n"
+                      "for each in of_half.state.values(): each['momentum_buffer'] = each['momentum_buffer'].float() + 0.001",
                       DEATH.replace("if", "import signal\nif", 1), "%restart 2 --from 0",
-                      "%%rank 2\nprint('loaded', good.loaded)", ranks=3, options=KEEP_GOING)
+                      "print('loaded', getattr(good, 'loaded', None), [each['momentum_buffer'] for each in of_half.state.values()])",
+                      ranks=3, options=KEEP_GOING)
         values = "\n".join(text for _, text in run.values())
         for each in ("lost: objects: its state can't be read: TypeError: NumPy values of type object",
                      "lost: once: rank 0 can't save it: RuntimeError: as expected",
-                     "lost: typed: the other ranks do not agree on it", "good: state"):
+                     "lost: typed: the other ranks do not agree on it", "good: state",
+                     "lost: lazy: its state can't be read: RuntimeError: Can't access the shape of an uninitialized",
+                     "lost: of_lazy: its state can't be read", "lost: secret: its state can't be read: RuntimeError: no one knows",
+                     "lost: of_secret: 2 of its parameters are lost", "of_half: state and options"):
             self.assertIn(each, values, f"{run.events}")
-        self.assertEqual(lines(run, "loaded")[2], ["loaded [1. 1.]"])
+        loaded = lines(run, "loaded")
+        self.assertEqual(loaded[2], [loaded[0][0].replace("loaded None", "loaded [1. 1.]")])
+        self.assertIn("1.0010", loaded[2][0])  # bfloat16 has no such number
 
     def test_all_ranks_come_back_with_the_process_that_starts_them(self):
         run = Session("kept = rank + 1\nimport os, signal, time",
@@ -372,6 +383,65 @@ del window, of_half
 """
 
 
+# Names that share memory with others, and then with other ones; values of other classes and forms.
+SHARED = """import collections, numpy, os
+def made(weight):
+    net = torch.nn.Linear(2, 2)
+    torch.nn.init.constant_(net.weight, weight)
+    return net
+net_a, net_b, layers = made(1), made(0), torch.nn.Sequential(made(2), made(3))
+best, layer, one, other = net_a, layers[1], made(4), made(5)
+data, table, array = torch.arange(12.0).reshape(6, 2), [[0, 0], [1, 1], [2, 2]], numpy.arange(6.0)
+for i in range(3): row = data[i]
+a_list, a_view, a_queue, hidden = table[0], array[:2], collections.deque([data[5]]), torch.utils.data.TensorDataset(torch.arange(4.0))
+item, loose, loose_list, flat, A, B = hidden[0][0], torch.zeros(2), [1], torch.zeros(6), torch.zeros(1), torch.ones(1)
+ring, pieces, zero = [A, B], [flat[:3], flat[3:]], numpy.array(1.0)
+same_zero, holder = zero, {"zero": zero}
+trained, trained_list, plain, weight_queue = torch.ones(2, requires_grad=True), [torch.ones(2, requires_grad=True)], torch.zeros(2, 2), collections.deque([net_a.weight])
+optimizer, velocity, decayed = torch.optim.SGD([trained], 0.1), {each: 0 for each in net_a.parameters()}, collections.deque([{net_a.bias}])
+nibbles, ints, draws = torch.zeros(4, dtype=torch.uint8).view(torch.uint4), [1, 2], numpy.random.Generator(numpy.random.MT19937(1))
+globals()[5] = 1
+class Ended:
+    interrupts = False
+    def state_dict(self): return {}
+    def load_state_dict(self, state):
+        if Ended.interrupts: raise KeyboardInterrupt
+ended, was = Ended(), trained
+"""
+MOVED = """for i in range(3, 6): row = data[i]
+a_list, a_view, a_queue[0], item, best, layer = table[2], array[4:], data[4], hidden[2][0], net_b, layers[0]
+later, later_list, later_net, trained_too = torch.full((2,), 9.0), [9], made(9), trained
+loose, loose_list, one = later, later_list, later_net; other = net_b
+ring[:] = [B, A]; flat += 7; zero += 1; plain = net_b.weight
+with torch.no_grad(): trained += 1
+trained.requires_grad_(False); trained_list[:] = [torch.zeros(3)]
+"""
+HAS = """print("has", data.tolist(), table, array.tolist(), row.tolist(), a_list, a_view.tolist(), a_queue[0].tolist(), hidden.tensors[0].tolist(), item.item(),
+    loose.tolist(), loose_list, flat.tolist(), pieces[1].tolist(), A.item(), B.item(), [each.item() for each in ring], zero.item())
+print("nets", [each.weight[0, 0].item() for each in (net_a, net_b, layers[0], layers[1])], net_a.weight in velocity)
+print("same", pieces[0].data_ptr() == flat.data_ptr(), zero is same_zero is holder["zero"], trained is was is optimizer.param_groups[0]["params"][0],
+    trained.requires_grad, trained.tolist(), trained_list[0].requires_grad, weight_queue[0] is net_a.weight)
+"""
+LATER = "print('later', later.tolist(), later_list, later_net.weight[0, 0].item(), trained_too is trained)"
+# Files that somebody has changed.
+CRAFTED = """def craft(name, ranks, change):
+    content = torch.load(f"{FOLDER}/good/rank{rank}.pt", weights_only=True)
+    if rank in ranks: change(content)
+    os.makedirs(f"{FOLDER}/{name}", exist_ok=True)
+    torch.save(content, f"{FOLDER}/{name}/rank{rank}.pt")
+def states(content):
+    content["names"]["print"] = content["names"]["ints"]
+    content["generators"]["numpy"]["items"][2] = 100_000_000
+    content["names"]["draws"]["state"]["state"]["pos"] = 100_000_000
+craft("kind", [1], lambda content: content["names"]["A"].update(kind=[]))
+craft("nested", [1], lambda content: content["names"]["ring"].update(value=[{"lockstep": "Size", "items": ["x"]}]))
+craft("named", [0], lambda content: content["names"].update({"a b": content["names"]["A"]}))
+craft("sparse", [1], lambda content: content["names"]["A"].update(value=torch.eye(2).to_sparse()))
+craft("states", [0, 1], states)
+A += 5
+"""
+
+
 class Checkpoints(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="ls", dir="/tmp")
@@ -433,19 +503,61 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(lines(fresh, "then")[0], ["then 0.5 [0.0, 0.0, 0.0] 1 deque([2, 3], maxlen=2) True"])
 
 
+    def test_names_that_share_other_memory_now_and_files_that_were_changed(self):
+        folder = self.folder
+        damaged = {"kind": ("rank 1", "A"), "nested": ("rank 1", "ring"), "named": ("rank 0", "'a b'"), "sparse": ("rank 1", "A")}
+        run = Session(SHARED, HAS, f"%checkpoint {folder}/good", "%who", MOVED, f"%restore {folder}/good", HAS, LATER, f"FOLDER = {folder!r}", CRAFTED,
+                      *(f"%restore {folder}/{name}" for name in damaged), "print('still', A.item())", f"%restore {folder}/states",
+                      "print('builtin'); numpy.random.rand(), draws.random();", "Ended.interrupts = True", f"%restore {folder}/good", options=KEEP_GOING)
+        written, restored, of_states = (text for _, text in run.values())
+        for what in ("has", "nets", "same"):
+            before, after = lines(run, what + " ")[0]
+            self.assertEqual(after, before, restored)
+        self.assertEqual(run.output().count("later [9.0, 9.0] [9] 9.0 True"), 1)
+        for part in ("5: it is no name", "decayed: elements in it are tensors, which are found by identity", "velocity: its keys are tensors", "nibbles: it can't be written: "):
+            self.assertIn(f"left out: {part}", written)
+        for part in ("best: it is the module net_b now", "layer: it shares memory with layers now, and had other values", "one: it is the module later_net now",
+                     "other: it is the module net_b now", "plain: it is a parameter of a module now"):
+            self.assertIn(f"left out: {part}", restored)
+        self.assertRegex(restored, "\\n  A, B, a_list, a_queue, a_view, array, data, .*net_a, net_b, .*ring, row, .*generators\\n")
+        for part in ("draws: it was a generator of another kind, or its state is damaged", "generators: the state of the generator of numpy is damaged",
+                     "print: no variable has the name, which is a builtin"):
+            self.assertIn(f"left out: {part}", of_states)
+        errors = [each["message"] for each in run.of("error")]
+        for (name, (rank, of)), error in zip(damaged.items(), errors):
+            self.assertRegex(error, f"nothing was restored from {folder}/{name}:\n{rank}: .* is no checkpoint of Python ranks, or is damaged: .*{of}")
+        self.assertEqual(lines(run, "still")[0] + lines(run, "builtin")[0], ["still 5.0", "builtin"])
+        self.assertRegex(run.output(), "%restore did not end: A, B, .* have what was written, ended may have a part of it, and the rest is unchanged")
+
+
 # Groups, a sampler and a loop of all ranks, of which rank 1 dies; each rank tells its numbers.
 NUMBERED = """pair, with_lost, everybody, was = dist.new_group([0, 2]), dist.new_group([0, 1]), dist.group.WORLD, rank
 sampler = torch.utils.data.DistributedSampler(range(12))
 contained = [torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))]
 hooked = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2, bias=False))
 hooked._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
+compiled = torch.compile(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2)), backend="eager")
+sparse, unused = (torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Embedding(4, 2, sparse=True), torch.nn.Linear(2, 2))) for _ in range(2))
+broken = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+late = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)), find_unused_parameters=True)
+loader, fixed = torch.utils.data.DataLoader(range(12), sampler=torch.utils.data.DistributedSampler(range(12))), torch.utils.data.DistributedSampler(range(12), 2, 0)
+of_batches = torch.utils.data.DataLoader(range(12), batch_sampler=torch.utils.data.BatchSampler(sampler, 2, False))
+def learn(count):
+    for _ in range(count):
+        sparse(torch.tensor([was, 3])).sum().backward(); late(torch.ones(1, 2) * (was + 1)).sum().backward()
+        for each in (*sparse.parameters(), *late.parameters()):
+            if each.requires_grad: each.data -= 0.1 * each.grad.to_dense(); each.grad = None
+def freeze():
+    late.module[0].requires_grad_(False)
+    if was == 2: broken._build_params_for_reducer = None
 def say(what, group=None):
     one, of_first = torch.ones(1), torch.full((1,), float(was))
     dist.all_reduce(one, group=group); dist.broadcast(of_first, 0, group=group)
     print(what, rank, world_size, dist.get_rank(), dist.get_world_size(), os.environ["RANK"], one.item(), of_first.item())
 """
 # Another cell that is cut off in its backward, when the rank has left.
-CUT_OFF = """if was == 1: os._exit(3)
+CUT_OFF = """learn(2); freeze(); learn(1)
+if was == 1: os._exit(3)
 step(99)
 """
 
@@ -462,7 +574,8 @@ class Continues(unittest.TestCase):
                           "if was == 0: dist.barrier(with_lost)",
                           "last = dist.new_group([0, 1]); say('new', last)\nif rank == 1: dist.send(torch.full((1,), 7.0), 0)\n"
                           "else: got = torch.zeros(1); print('message', dist.recv(got), got.item())",
-                          "%dist_continue", "%restart 1 --from 0", "say('back')", "step(11)", "%verify model",
+                          "learn(1)", "%dist_continue", "%restart 1 --from 0", "say('back')", "freeze(); learn(2); step(11)", "%verify model",
+                          "%verify [sparse.module, late.module]",
                           "if was == 0: os._exit(3)", "%dist_continue", "say('others')", "%verify optimizer", "step(12)", "%restart", "say('all')",
                           ranks=3, options=KEEP_GOING)
             fewer = Session(WRAPPED.replace("OPTIMIZER", sgd), f"%restore {folder}", SECOND, DIGEST.replace("rank == 2", "True"))
@@ -478,14 +591,19 @@ class Continues(unittest.TestCase):
         for what, each in expected.items():
             self.assertEqual({rank: found for rank, found in lines(run, what + " ").items() if found}, {rank: [f"{what} {line}"] for rank, line in each.items()}, f"{said} {run.events}")
         for each in ("ranks 0,2 are the default group of 2 now. In cells they count from 0: rank 2 is 1",
-                     "over ranks 0,2:", "model: its next forward is over 2 ranks", "hooked: its next forward is over 2 ranks", "not sampler: its shares are of 3 ranks", "not with_lost: the group needs rank 1"):
+                     "over ranks 0,2:", "model: its next forward is over 2 ranks", "hooked: its next forward is over 2 ranks", "not with_lost: the group needs rank 1",
+                     "sparse: its next forward is over 2 ranks", "late: its next forward is over 2 ranks", "compiled: its next forward is over 2 ranks",
+                     "not unused: the layout of its buckets is not known; make it again", "not broken: TypeError: 'NoneType' object is not callable; make it again",
+                     "not sampler: its shares are of 3 ranks; make it again", "not fixed: its share is that of another rank; make it again",
+                     *(f"not {each}: its sampler's shares are of 3 ranks; make both again" for each in ("loader", "of_batches")),
+                     "  sparse: layout of the buckets", "  late: layout of the buckets", "lost: unused: the layout of its buckets", "lost: broken: TypeError"):
             self.assertIn(each, said)
         errors = "\n".join(each["message"] for each in run.of("error"))
         for each in ("group default needs rank 1, which is lost. %dist_continue makes", "needs rank 1, which is lost"):
             self.assertIn(each, errors)
         self.assertEqual([(each["verdict"], each["ranks"]) for each in run.of("finding")
                           if each["inspector"] == "verify" and each["verdict"] != "duplicate_data"],
-                         [("ok", [0, 2]), ("ok", [0, 1, 2]), ("ok", [1, 2])], said)
+                         [("ok", [0, 2]), ("ok", [0, 1, 2]), ("ok", [0, 1, 2]), ("ok", [1, 2])], said)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import torch
 
 import lockstep
 from lockstep.core import _library
-from lockstep.subject import _describe
+from lockstep.subject import _describe, _step
 
 
 class Sampler(torch.utils.data.Sampler):
@@ -82,6 +82,31 @@ class Subjects(unittest.TestCase):
         value["self"] = value
         with self.assertRaisesRegex(lockstep.ArgumentError, "contains itself"):
             lockstep.verify(value)
+
+    def test_modes_of_modules_in_containers(self):
+        net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
+        net[1].eval()
+        modes = [each for each in _describe.describe({"net": net, "other": [net[1]]}, "x").json["items"] if each["kind"] == "mode"]
+        self.assertEqual([(each["name"], each["value"]) for each in modes],
+                         [("net.training", "train(), 1 eval()"), ("other[0].training", "eval()")])
+        self.assertTrue(lockstep.verify({"net": net}))
+
+    def test_a_wrapper_that_is_compiled(self):
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        self.addCleanup(torch.distributed.destroy_process_group)
+        wrapper = torch.nn.parallel.DistributedDataParallel(torch.nn.BatchNorm1d(2))
+        for each in (wrapper, torch.compile(wrapper, backend="eager")):
+            description = _describe.describe(each, "x").json
+            self.assertEqual([item["name"] for item in description["items"][:2]], ["weight", "bias"])
+            self.assertTrue(description["buffers_are_written"])
+            self.assertTrue(_describe.describe([each, torch.nn.Linear(2, 2)], "x").json["buffers_are_written"])
+            self.assertFalse(_describe.describe([each, torch.nn.BatchNorm1d(2)], "x").json["buffers_are_written"])
+            self.assertEqual(_describe.ranks_of(each), [0])
+            self.assertIs(_describe.bare(each), wrapper.module)
+            self.assertEqual(_step.ddp_among([wrapper.module, each]), [wrapper])
+            with wrapper.no_sync():
+                each(torch.ones(2, 2)).sum().backward()
+            self.assertTrue(_describe.gradients(each, "x", _describe.Tensors())["wrapper"]["last_forward_was_local"])
 
     def test_a_learning_rate_that_is_a_tensor_is_restored(self):
         net = torch.nn.Linear(2, 2)

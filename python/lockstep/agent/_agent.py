@@ -80,8 +80,8 @@ def _lend_faulthandler() -> None:
 
 
 def _say_end(process: int) -> None:
-    """How the program ends, for a shell that watches. Python keeps an exception that nothing has caught; in a child
-    that multiprocessing has started, it is on its way."""
+    """Reports to a shell that watches how the program ends. Python keeps an exception that nothing has caught; in a
+    child that multiprocessing has started, it is still being raised."""
     global _said_for
     if os.getpid() != process or _said_for == process:
         return

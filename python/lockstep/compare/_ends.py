@@ -11,8 +11,8 @@ _LEAVING = datetime.timedelta(seconds=10)  # for which rank 0 waits for the othe
 
 
 def wait_for_ranks(limit: float) -> list[int]:
-    """Returns the ranks that have not come here within `limit` seconds. The store says so, since a rank that never comes
-    may be in any collective."""
+    """Returns the ranks that have not come here within `limit` seconds. The ranks meet in the store, since a rank that
+    never comes may be in any collective."""
     from torch.distributed.distributed_c10d import _get_default_store
 
     store, rank, world_size = _get_default_store(), torch.distributed.get_rank(), torch.distributed.get_world_size()

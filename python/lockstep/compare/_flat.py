@@ -1,5 +1,5 @@
-"""Parameters of FullyShardedDataParallel, which lays those of a module one after the other and gives each rank one range of
-them. What a rank has of a parameter is a range of its elements in row-major order, which may be all or none of it."""
+"""Parameters of FullyShardedDataParallel, which lays those of a module one after the other and gives each rank one
+range of them. So a rank has a range of a parameter's elements in row-major order, which may be all or none of them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from lockstep.compare import _places
 
 
 class Part(NamedTuple):
-    """What the model knows by one name of a parameter that the optimizer has."""
+    """The part of an optimizer's parameter that has one name in the model."""
 
     name: str
-    place: _places.Place | None = None  # None: the tensor says it itself, or it is all of it
+    place: _places.Place | None = None  # None: the tensor has its own place, or is the whole
     span: slice | None = None  # None: all elements of what the optimizer has
     shape: torch.Size | None = None  # None: that of the tensor
     is_here: bool = True  # this rank has some of it
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Of the parameter, or of its gradient."""
+        """The part of `tensor`, which is the parameter or its gradient."""
         if self.span is not None:
             tensor = tensor.detach()[self.span]
         return tensor if self.shape is None else tensor.reshape(self.shape)
@@ -45,7 +45,7 @@ def _parts_of(flat: Any, name_of_module: dict[int, str]) -> Iterator[tuple[Any, 
 
 
 def parts_of(root: torch.nn.Module, name_of_module: dict[int, str]) -> dict[int, list[Part]]:
-    """By the identity of the parameter that the optimizer has."""
+    """The parts, by the identity of the parameter that the optimizer has."""
     found: dict[int, list[Part]] = {}
     for module in root.modules():
         handle: Any = getattr(module, "_handle", None) if type(module).__name__ == "FullyShardedDataParallel" else None

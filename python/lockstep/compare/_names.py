@@ -8,7 +8,7 @@ from typing import Any, Iterator
 
 import torch
 
-# What wraps a module, by the name of its class, and where it has it.
+# The classes of wrappers, and the attribute in which each holds its module.
 _WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "FullyShardedDataParallel":
              "_fsdp_wrapped_module", "OptimizedModule": "_orig_mod", "CheckpointWrapper": "_checkpoint_wrapped_module"}
 
@@ -20,13 +20,13 @@ def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def type_of(module: torch.nn.Module) -> str:
-    """fully_shard makes "FSDPLinear" of "Linear"."""
+    """The name of the module's class before fully_shard, which makes "FSDPLinear" of "Linear"."""
     name = type(module).__name__
     return name[4:] if name.startswith("FSDP") and len(type(module).__mro__) > 2 and hasattr(module, "unshard") else name
 
 
 def modules_of(root: torch.nn.Module, prefix: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
-    """A module that the model has twice has its first name."""
+    """Modules with their names. A module that the model has twice has its first name."""
     seen: set[int] = set()
 
     def walk(module: torch.nn.Module, name: str) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -42,7 +42,7 @@ def modules_of(root: torch.nn.Module, prefix: str = "") -> Iterator[tuple[str, t
 
 
 def parameters_of(modules: dict[str, torch.nn.Module]) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Of what modules_of() has found. A parameter that is tied has its first name."""
+    """Parameters of the result of modules_of(), with their names. A parameter that is tied has its first name."""
     seen: set[int] = set()
     for name, module in modules.items():
         for key, parameter in module.named_parameters(recurse=False):

@@ -1,4 +1,4 @@
-"""Which part of the whole a tensor of this rank is: what a DTensor says of itself."""
+"""Which part of the whole a tensor of this rank is, as a DTensor describes itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLACED, PARTIAL, ABSENT, MEAN, FLAT = 1, 2, 4, 8, 16
 
 
 class Place:
-    """`shape` and `offset` are those of the whole tensor, and of this part in it."""
+    """`shape` is that of the whole tensor, and `offset` that of this part in it."""
 
     def __init__(self, shape: list[int], offset: list[int], flags: int = 0, lead: int = 0) -> None:
         self.shape, self.offset, self.flags, self.lead = shape, offset, flags, lead
@@ -38,7 +38,7 @@ def _place_of(tensor: Any) -> Place | None:
     flags, lead = PLACED, 0
     partial = [each for each in placements if each.is_partial()]
     if partial:
-        # Those of an embedding that is divided by rows have other rows' values until they are reduced.
+        # Parts of an embedding that is divided by rows have other rows' values until they are reduced.
         if any(type(each).__name__ != "Partial" or each.reduce_op not in ("sum", "avg") for each in partial):
             return None
         flags |= PARTIAL | (MEAN if any(each.reduce_op == "avg" for each in partial) else 0)
@@ -48,7 +48,8 @@ def _place_of(tensor: Any) -> Place | None:
 
 
 def local_and_place(tensor: torch.Tensor) -> tuple[torch.Tensor, Place] | None:
-    """None for a tensor that can't be recorded: one without a part on this rank, or a maximum that is not reduced yet."""
+    """This rank's part and its place; None for a tensor that can't be recorded: one without a part on this rank, or a
+    maximum that is not reduced yet."""
     if not _sharding.is_dtensor(tensor):
         if type(tensor).__name__ == "AsyncCollectiveTensor":
             tensor = tensor.wait()  # type: ignore[attr-defined]

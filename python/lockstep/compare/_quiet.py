@@ -1,5 +1,5 @@
-"""Runs that are compared have no random numbers of their own, since these depend on the layout: dropout is off. And the
-runs that show what rounding explains have theirs from generators that the program does not see."""
+"""Turns dropout off in runs that are compared, since its random numbers depend on the layout, and makes the
+perturbations that show what rounding explains, with random numbers of generators that the program does not see."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _ROUNDED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class _Model:
-    """What the program calls by itself, in training: names are those of its parts."""
+    """A module that the program itself calls in training, with the names of its parts."""
 
     def __init__(self, root: torch.nn.Module, prefix: str) -> None:
         self.root = root
@@ -52,7 +52,7 @@ class Recorder:
         self._is_of_one_batch = False  # this backward
         self._depth = 0  # of calls of modules
         self._models: list[_Model] = []
-        self._known: set[int] = set()  # models, by their identities, which are wrappers or modules with a name
+        self._known: set[int] = set()  # identities of the models, which are wrappers or modules with a name
         self._name_of_module: dict[int, str] = {}
         self._numbers: dict[str, int] = {}  # of names in the file
         self._calls: dict[tuple[int, str, int], int] = {}
@@ -109,7 +109,7 @@ class Recorder:
             torch.ops.lockstep.compare_replace(local, piece, kind == _FORWARD and self._is_of_model(local))
 
     def _current(self) -> int:
-        """The micro-batch of what is computed now. Other models may be called before the first one."""
+        """The micro-batch that is computed now. Other models may be called before the first one."""
         return max(self._micro_batch, 0)
 
     def _next_call(self, kind: int, name: str, micro_batch: int | None = None) -> int:
@@ -123,7 +123,7 @@ class Recorder:
         return self._is_open and not self._is_over and os.getpid() == self._pid
 
     def begin_call(self, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
-        """Called before a module that no other module calls. Whether its parts are recorded."""
+        """Called before a module that no other module calls. Returns whether its parts are recorded."""
         if self._is_over or os.getpid() != self._pid or not (module.training and torch.is_grad_enabled()):
             return False
         if self._is_in_backward():
@@ -184,7 +184,8 @@ class Recorder:
         return output if self._generator is not None else None
 
     def _replace_once_more(self, name: str, output: Any) -> None:
-        """Of modules that were called once since the last backward: several calls may come in any order here."""
+        """Replaces outputs of modules that were called once since the last backward: those of several calls may come
+        in any order here."""
         for full_name, tensor in _names.tensors_of(output, name):
             place = _places.local_and_place(tensor)
             if place is not None:
@@ -239,7 +240,7 @@ class Recorder:
                 self._add(_LOSS, "loss", each.detach().reshape(()), self._micro_batch, self._next_call(_LOSS, "loss"))
 
     def _parts_of_parameters(self) -> dict[int, list[_flat.Part]]:
-        """By the identity of a parameter. fully_shard gives a module other parameters when it gathers them."""
+        """Parts by the identity of a parameter. fully_shard gives a module other parameters when it gathers them."""
         parts: dict[int, list[_flat.Part]] = {}
         for model in self._models:
             parts.update(_flat.parts_of(model.root, self._name_of_module))
@@ -286,7 +287,7 @@ class Recorder:
         self._calls.clear()
 
     def close(self) -> None:
-        """At the end of the program."""
+        """Ends the recording at the end of the program."""
         if not self.is_recording():
             return
         if self._has_stepped:
@@ -295,7 +296,7 @@ class Recorder:
         _library.call("compare_close")
 
     def _end_process(self) -> None:
-        """Without the rest of the program, which might write files."""
+        """Ends the process before the rest of the program, which might write files."""
         self.close()
         if _group.is_there() and _group.world_size() > 1:
             limit = max(_SHORTEST_WAIT, 10 * (time.monotonic() - self._opened_at))
@@ -316,7 +317,7 @@ def _fail(problem: str) -> None:
 
 
 def _exit(code: int) -> None:
-    """At once: nothing else of the program runs."""
+    """Ends the process at once: nothing else of the program runs."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -326,7 +327,7 @@ def _exit(code: int) -> None:
 
 
 def _guarded(recorder: Recorder, function: Any) -> Any:
-    """Errors of the recorder are not those of the program, which does not see them."""
+    """`function`, whose errors the program does not see: they end the process."""
 
     @functools.wraps(function)
     def guarded(*args: Any) -> Any:

@@ -19,13 +19,13 @@ _boxes = itertools.count(1)
 _options: dict[str, tuple[Any, Any]] = {}  # by the name of a group: what it was made with
 label_of_world = ""  # what logs and errors call the default group; empty: as c10d does
 numbers: list[int] = []
-"""Of a session whose default group is not all of its ranks: the numbers that these have in the session, in their order.
-Logs, errors and connections go by these. Empty: they are those of the default group."""
+"""The numbers that the ranks of the default group have in a session of more ranks, in their order. Logs, errors and
+connections go by these. Empty: they are the ranks of the default group."""
 numbers_in_session = 0  # how many ranks the session has
 is_loopback = False  # whether all ranks of the session are on this machine
 rejoining: dict[str, Any] = {}
-"""Of a process that replaces a lost rank, until its first reconnect(): "loopback", whether all ranks are on this machine.
-The groups that it makes exist on the other ranks already; that call connects them."""
+"""Set in a process that replaces a lost rank, until its first reconnect(): "loopback" is whether all ranks are on this
+machine. The groups that it makes exist on the other ranks already; that call connects them."""
 
 
 class _Plugins(dict):  # type: ignore[type-arg]
@@ -46,7 +46,7 @@ class _Plugins(dict):  # type: ignore[type-arg]
 
 
 def register() -> None:
-    """Makes init_process_group("lockstep") and "cpu:lockstep,cuda:lockstep" work. Once; without an effect on others."""
+    """Makes init_process_group("lockstep") and "cpu:lockstep,cuda:lockstep" work; no other backend changes. Once."""
     if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
@@ -56,8 +56,8 @@ def register() -> None:
 
 
 def hook_groups() -> None:
-    """In a job that `lockstep run` watches, with torch 2.14 or newer: groups with other backends are logged, and their
-    calls compared, by c10d's hooks (python/operators/job_hooks.h). Once."""
+    """Lets c10d's hooks log the groups of other backends and compare their calls (python/operators/job_hooks.h), in a
+    job that `lockstep run` watches, with torch 2.14 or newer. Further calls have no effect."""
     from torch.distributed import distributed_c10d
 
     module: Any = distributed_c10d
@@ -101,7 +101,7 @@ def _checks() -> bool:
 
 
 def _cuda_transport(options: Any, backend_options: Any, generation: int = 0) -> Any:
-    """NCCL, as init_process_group would make it; None where there is none: Gloo takes CUDA tensors, too."""
+    """The NCCL group that init_process_group would make; None without NCCL: Gloo takes CUDA tensors, too."""
     if not torch.cuda.is_available() or not dist.is_nccl_available() or "LOCKSTEP_REPLAY" in os.environ:
         return None
     given = backend_options
@@ -170,8 +170,8 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 
 def reconnect(generation: int, live: list[int], timeout: float) -> None:
-    """Gives all groups of this rank new connections, but those of which a rank is not among `live`: they say so when they are
-    used. Collective over the live ranks. `generation`: a number that no earlier call had."""
+    """Gives all groups of this rank new connections, except groups with a rank that is not among `live`: using these
+    raises. Collective over the live ranks. `generation`: a number that no earlier call had."""
     compared = _library.call("compare_job_groups", generation=generation, live=live, timeout=timeout,
                              is_fresh=bool(rejoining))
     missing = compared["missing"]

@@ -38,7 +38,8 @@ def shown_file(name: str) -> str:
 
 
 def absolute(name: str) -> str:
-    """Python keeps the name of a script as it was typed, and the program may have changed its folder since."""
+    """The absolute path of a file of code. Python keeps the name of a script as it was typed, relative to the folder in
+    which the program was started."""
     return os.path.normpath(os.path.join(_library.working_folder(), name))
 
 

@@ -13,6 +13,6 @@ def name() -> str:
 
 
 def synchronize() -> None:
-    """Waits for what was started on it, and raises what has failed there."""
+    """Waits for the work of the device, and raises what has failed there."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""How exceptions of the program are told to a shell: their name and their text."""
+"""The name and the text by which a shell shows an exception of the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def name_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Never raises."""
+    """The text of an exception, shortened. Never raises."""
     try:
         return shortened(str(error), _LONGEST_MESSAGE)
     except BaseException as failure:  # of the program's class

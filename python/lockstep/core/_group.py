@@ -15,7 +15,7 @@ def is_there() -> bool:
 
 
 def name() -> str | None:
-    """In c10d's registry; None without a group."""
+    """The name of the group in c10d's registry; None without a group."""
     return str(torch.distributed.group.WORLD.group_name) if is_there() else None  # type: ignore[union-attr]
 
 
@@ -33,13 +33,13 @@ def rank() -> int:
 
 
 def number() -> int:
-    """That of this rank, as findings call it."""
+    """The number of this rank in findings."""
     return _backend.numbers[rank()] if _backend.numbers else rank()
 
 
 def ranks_of(group: Any) -> list[int]:
-    """As findings call them: by the numbers of the session, which differ from those of torch once its default group does not
-    have all ranks."""
+    """The ranks of `group` in findings: their numbers in the session, which differ from torch's once its default group
+    does not have all ranks."""
     ranks: list[int] = torch.distributed.get_process_group_ranks(group)
     return [_backend.numbers[each] if each >= 0 else -1 - each for each in ranks] if _backend.numbers else ranks
 

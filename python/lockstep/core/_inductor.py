@@ -1,4 +1,4 @@
-"""Reading a traceback of torch must not import torch._inductor.
+"""Keeps torch._inductor from being imported when a traceback of torch is read.
 
 torch's function that turns code objects into files and lines (py_symbolize, torch/csrc/profiler/python/
 combined_traceback.cpp) asks for torch._inductor.codecache, and torch imports its submodules when they are asked for. So
@@ -17,8 +17,8 @@ _NAME = "_inductor"
 
 
 def keep_unloaded() -> None:
-    """From here on C++ does not import it. Python code can: `torch._inductor`, `import torch._inductor`. Once in a
-    process."""
+    """Keeps C++ from importing torch._inductor from here on. Python code can: `torch._inductor`, `import
+    torch._inductor`. Called once in a process."""
     original: Callable[[str], Any] = torch.__dict__["__getattr__"]
 
     def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ FOLDER = pathlib.Path(os.path.abspath(__file__)).parent.parent  # of the package
 _TORCH_FOLDER = os.path.dirname(os.path.abspath(str(torch.__file__))) + os.sep
 _loaded = False
 _loading = threading.RLock()
-after_loading: list[Callable[[], object]] = []  # what parts above this one do then
+after_loading: list[Callable[[], object]] = []  # functions that load() calls last
 _encode = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder for each call
 _constants: dict[str, Any] = {}  # of the library: what the operator `start` returns
 
@@ -50,7 +50,7 @@ def _installed() -> pathlib.Path:
 
 
 def shared() -> pathlib.Path:
-    """The folder of what is the same for every torch."""
+    """The folder of the files that are the same for every torch."""
     return _installed() / "lib"
 
 
@@ -92,13 +92,13 @@ def torch_folder() -> str:
 
 
 def working_folder() -> str:
-    """That in which the program was started. Paths in it are shown relative to it."""
+    """The folder in which the program was started. Paths in it are shown relative to it."""
     return _WORKING_FOLDER
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no Inf: they are written as an object (python/operators/call.cpp). It is UTF-8, and a path that
-    isn't has surrogates in Python: they are written as \\udce9."""
+    """`value` for JSON. NaN and Inf, which JSON lacks, become an object (python/operators/call.cpp). Surrogates, which
+    Python has for bytes of a path that are not UTF-8, are written as \\udce9."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, float) and not math.isfinite(value):
@@ -111,7 +111,7 @@ def _plain(value: Any) -> Any:
 
 
 def map_library() -> None:
-    """Brings the library into the process, and no more: what starts with it starts in load(). Raises OSError."""
+    """Maps the library into the process, and starts nothing: load() does that. Raises OSError."""
     torch.ops.load_library(str(libraries() / "liblockstep_python.so"))  # type: ignore[no-untyped-call]
 
 
@@ -132,7 +132,7 @@ def load() -> None:
 
 
 def constant(name: str) -> Any:
-    """Of protocol/: "protocol" and "lockstep" are versions, "output_window" is in bytes."""
+    """A constant of protocol/: "protocol" and "lockstep" are versions, "output_window" is in bytes."""
     load()
     return _constants[name]
 
@@ -158,7 +158,7 @@ def _call(operator: str, tensors: Sequence[torch.Tensor], arguments: dict[str, A
 
 
 def give_list(tensors: Sequence[torch.Tensor], indices: list[int]) -> None:
-    """Hands tensors to an operator that calls back, with the indices of those that it is to use."""
+    """Hands tensors to an operator that calls back. It uses those at `indices`."""
     call("give", tensors, indices=indices)
 
 

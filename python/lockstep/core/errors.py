@@ -1,4 +1,4 @@
-"""What this package raises. Each text says what happened, where, and how to fix it."""
+"""The exceptions of this package. Each text says what happened, where, and how to fix it."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ T = TypeVar("T")
 
 
 def attach(*, deadline: Deadline = 60.0, raise_on_fault: bool = False) -> Report:
-    """Lets the ranks meet, which otherwise the first call of an inspector does. Collective over all ranks of the
-    default group. For programs whose first inspection is one of a few ranks."""
+    """Connects the ranks, as otherwise the first call of an inspector does. Collective over all ranks of the default
+    group. Programs whose first inspection is one of a few ranks need it."""
     arguments = _call.common("attach", "", None, deadline, None, object_of_call=False)
     return _call.run("attach", [], arguments, raise_on_fault=raise_on_fault)
 

@@ -23,7 +23,8 @@ _since_step: list[Finding] = []
 
 
 def flush(*, of_call: bool = False) -> None:
-    """Logs and writes what was published since the last call. `of_call`: by a call that returns its findings. Local."""
+    """Logs and writes what was published since the last call. `of_call`: a call that returns its findings has published
+    it. Local."""
     if not _library.is_loaded():
         return
     published = [Finding.from_json(each) for each in _library.call("take_findings")["findings"]]

@@ -1,4 +1,4 @@
-"""The magics of `%load_ext lockstep`. Each is the session's own magic of that name: here it is only passed on."""
+"""The magics of `%load_ext lockstep`. They pass their lines and cells on to the session's magics of the same names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MODE_WORDS = {"-e": True, "--enable": True, "-d": False, "--disable": False}
 
 
 class CellFailed(Exception):
-    """A cell has failed on a rank, and what it says has been shown."""
+    """A cell has failed on a rank, and its error has been shown."""
 
     def _render_traceback_(self) -> list[str]:
         return []
@@ -124,7 +124,7 @@ class Extension:
     # ---- Cells without a magic ---------------------------------------------------------------------------------------
 
     def transform(self, lines: list[str]) -> list[str]:
-        """For input_transformers_cleanup: what runs on the ranks becomes a cell of %%distributed."""
+        """For input_transformers_cleanup: turns a cell that runs on the ranks into one of %%distributed."""
         code = [index for index, each in enumerate(lines) if each.strip() and not each.lstrip().startswith("#")]
         if not code:
             return lines
@@ -136,11 +136,11 @@ class Extension:
 
     @property
     def is_on_ranks(self) -> bool:
-        """Whether cells run there."""
+        """Whether cells without a magic run on the ranks."""
         return self.is_distributed and self.kernel is not None and not self._is_local
 
     def complete(self, text: str) -> list[str]:
-        """For IPython's completer: names of the ranks."""
+        """Names of the ranks, for IPython's completer."""
         kernel = self._session()
         if not self.is_distributed or kernel is None:
             return []

@@ -1,5 +1,5 @@
-"""`lockstep.breakpoint()`: the ranks of a job stop, and a prompt opens over all of them. What a prompt needs is loaded
-by the first one."""
+"""`lockstep.breakpoint()`: the ranks of a job stop, and a prompt opens over all of them. The first prompt loads the
+modules that prompts need."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _detached = False
 
 
 class _Turn:
-    """Threads stop one after the other. Entering it gives whether this one may: a cell of the prompt runs on the thread
-    that has stopped."""
+    """Lets threads stop one after the other. take() gives whether this one may stop: a cell of the prompt runs on the
+    thread that has stopped."""
 
     def __init__(self) -> None:
         self.reset()
@@ -104,7 +104,7 @@ def breakpoint(condition: Any = True, *, timeout: float | None = None, grace: fl
 
 
 def stop_between_steps() -> None:
-    """A shell has asked the ranks to stop after this training step."""
+    """Stops this rank, since a shell has asked the ranks to stop after this training step."""
     frame = _caller.user_frame()
     try:
         patience = _grace(None)

@@ -1,5 +1,5 @@
-"""What a process writes while a cell runs: descriptors 1 and 2 are pipes meanwhile, so that what libraries and child
-processes write is captured, too."""
+"""Captures what a process writes while a cell runs. Descriptors 1 and 2 are pipes meanwhile, so the output of libraries
+and child processes is captured, too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _of_python() -> list[Any]:
 
 
 def flush() -> None:
-    """Hands on what Python and the C library hold back."""
+    """Flushes the streams of Python and of the C library."""
     for stream in _of_python():
         try:
             stream.flush()
@@ -61,8 +61,8 @@ them when the rank has died, and they take all that the process writes, also bet
 
 
 class Capture:
-    """Two pipes, one for each of STREAMS. What is left in a pipe at the end is lost, but for that of `channels`: read
-    it before."""
+    """Two pipes, one for each of STREAMS. What is left in a pipe at the end is lost, except in pipes of `channels`:
+    read it before."""
 
     def __init__(self) -> None:
         self.is_kept = channels is not None  # from the first cell on
@@ -88,7 +88,7 @@ class Capture:
             pass
 
     def begin(self) -> None:
-        """From here on the process writes into the pipes."""
+        """Makes the process write into the pipes from here on."""
         flush()
         if self._saved and self.is_kept:
             return
@@ -144,8 +144,8 @@ class Capture:
         self._buffered.clear()
 
     def leave_in_child(self) -> None:
-        """In the child of a fork: its output is not the cell's, and nobody may read it by the time it ends. In a
-        session it is the rank's."""
+        """Ends the capture in the child of a fork: its output is not the cell's, and nobody may read the pipes by the
+        time it ends. In a session the output is the rank's."""
         if not self.is_kept:
             self._streams.end()
             self._give_back()

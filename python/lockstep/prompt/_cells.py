@@ -1,4 +1,4 @@
-"""Python cells of a prompt: they run in a frame of the program, whose locals they read and assign."""
+"""Python cells of a prompt, which run in a frame of the program and read and assign its locals."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def file_name(number: int) -> str:
 
 
 class _Globals(ast.NodeTransformer):
-    """Takes the `global` statements of a cell itself out of it. Python would assign these names in a dictionary that it
-    doesn't ask before (_scope.py), so that the program would see them late."""
+    """Removes the `global` statements at the top level of a cell. Python would assign these names in the dictionary of
+    the cell's globals (_scope.py), so that the program would see them late."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -80,8 +80,8 @@ class Cell:
 
     def run(self, frame: FrameType, *, own_names: bool = False,
             begins: Callable[[int, Step], bool] = lambda index, step: True) -> Any:
-        """Runs the steps of which `begins` does not say False. The value of the last one, if it is an expression, or else
-        None. With `own_names`, what the cell assigns and defines is gone after it."""
+        """Runs the steps for which `begins` returns True. Returns the value of the last one, if it is an expression, or
+        else None. With `own_names`, what the cell assigns and defines is gone after it."""
         value = None
         with _scope.names_of(frame, own_names, self._globals.names) as (scope, variables):
             for index, step in enumerate(self.steps):
@@ -160,7 +160,7 @@ def data_of(value: Any) -> Any:
 
 
 def _whole_number(text: str) -> int:
-    """Raises ValueError for one that C++ has no integer for."""
+    """The number in `text`. Raises ValueError for a number that no integer of C++ holds."""
     number = int(text)
     if not -(2**63) <= number < 2**64:
         raise ValueError(text)
@@ -168,7 +168,7 @@ def _whole_number(text: str) -> int:
 
 
 def trace_of_user(error: BaseException, cell: str) -> TracebackType | None:
-    """Without the frames of this package that come first; none of a cell that does not compile."""
+    """The traceback without the frames of this package that come first; None for a cell that does not compile."""
     trace = error.__traceback__
     first = trace
     while trace is not None and trace.tb_frame.f_code.co_filename != cell:
@@ -212,7 +212,7 @@ def _says_nothing(error: BaseException, innermost: str) -> bool:
 
 
 def _traceback_of(error: BaseException, trace: TracebackType | None) -> str:
-    """As Python prints it. Never raises."""
+    """The traceback as Python prints it. Never raises."""
     try:
         described = traceback.TracebackException(type(error), error, trace, compact=True)
         stack = described.stack

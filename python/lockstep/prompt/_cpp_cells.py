@@ -1,5 +1,5 @@
-"""C++ cells of a prompt. The shell compiles them; this rank loads and runs them (python/cells/operators.cpp), and they
-ask here for tensors of the program."""
+"""C++ cells of a prompt. The shell compiles them; this rank loads and runs them (python/cells/operators.cpp), and gives
+them tensors of the program."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def headers() -> pathlib.Path:
 
 
 def describe() -> dict[str, Any]:
-    """What the shell compiles cells for: the torch of this process, and the headers of this package."""
+    """The torch of this process and the headers of this package, for which the shell compiles cells."""
     folder = pathlib.Path(_library.torch_folder())
     problem = ""
     if not torch._C._GLIBCXX_USE_CXX11_ABI:
@@ -72,7 +72,7 @@ class CppCells:
         self._prelude = ""
 
     def use_prelude(self, path: str) -> None:
-        """The object that is loaded before the first cell."""
+        """Sets the object that is loaded before the first cell."""
         self._prelude = path
 
     def load(self, message: dict[str, Any], frames: list[bytes]) -> dict[str, Any]:
@@ -91,8 +91,8 @@ class CppCells:
             return {"kind": "loaded", "cell": message["cell"], "ok": False, "message": reason}
 
     def _meet(self, ranks: list[int]) -> str:
-        """A cell of all ranks: dist:: and inspect:: of C++ use the connections of the inspectors. Returns why there are
-        none."""
+        """Connects the inspectors for a cell of all ranks, whose dist:: and inspect:: use their connections. Returns
+        why there are none."""
         if not _group.is_there() or len(ranks) < _group.world_size():
             return ""
         try:
@@ -106,7 +106,7 @@ class CppCells:
             torch.ops.lockstep_cells.drop(cell)
 
     def expect(self, cell: int) -> None:
-        """It runs now: interrupts reach it from here on, up to forget_interrupts()."""
+        """Notes that the cell runs now: interrupts reach it from here on, up to forget_interrupts()."""
         self._begin()
         torch.ops.lockstep_cells.arm(cell)
 
@@ -115,7 +115,7 @@ class CppCells:
             torch.ops.lockstep_cells.arm(0)
 
     def run(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Returns the message Done. After expect()."""
+        """Runs the cell, after expect(). Returns the message Done."""
         try:
             done: dict[str, Any] = json.loads(torch.ops.lockstep_cells.run(json.dumps(message)))
             return done
@@ -123,12 +123,12 @@ class CppCells:
             _library.call("take_hooks_back", skipped=_library.skipped_folders(), folder=_library.working_folder())
 
     def interrupt(self, cell: int) -> None:
-        """On the thread of the connection."""
+        """Interrupts the cell. Called on the thread of the connection."""
         if _library_of_operators is not None:
             torch.ops.lockstep_cells.interrupt(cell)
 
     def leave(self) -> None:
-        """The program goes on: nothing of it is held."""
+        """Releases everything of the program, which goes on."""
         global _frame, _post
         _frame = _post = None
         if _library_of_operators is not None:

@@ -12,7 +12,7 @@ from lockstep.prompt import _scope
 
 
 class Frames:
-    """From the caller of `breakpoint` to the outermost one."""
+    """The frames from the caller of `breakpoint` to the outermost one."""
 
     def __init__(self, frame: FrameType) -> None:
         self.all = list(outward(frame)) or [frame]
@@ -29,7 +29,7 @@ class Frames:
         self.index = max(0, min(len(self.all) - 1, self.index + count))
 
     def describe(self) -> str:
-        """As pdb's `where` shows them: innermost last, with `>` at the one that is selected."""
+        """The frames as pdb's `where` shows them: innermost last, with `>` at the one that is selected."""
         lines = []
         for index in range(len(self.all) - 1, -1, -1):
             frame = self.all[index]
@@ -40,7 +40,7 @@ class Frames:
         return "\n".join(lines)
 
     def release(self) -> None:
-        """Holds nothing of the program any more."""
+        """Releases everything of the program."""
         for index in self._seen:
             _scope.forget_values(self.all[index])
         self.all.clear()
@@ -48,7 +48,7 @@ class Frames:
 
 
 def line_of(frame: FrameType) -> int:
-    """0 between two lines, where Python knows none."""
+    """The line that the frame is at; 0 between two lines, where Python knows none."""
     return frame.f_lineno or 0
 
 

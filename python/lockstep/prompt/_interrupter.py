@@ -1,4 +1,4 @@
-"""Interrupts of cells: how an exception comes into the thread that runs them."""
+"""Interrupts cells by an exception in the thread that runs them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 
 class Interrupter:
-    """Raises KeyboardInterrupt on the thread that has entered it, while it is armed. On the main thread by SIGINT,
-    which ends waits as well; its handler is replaced meanwhile. On other threads at their next bytecode."""
+    """Raises KeyboardInterrupt on the thread that has entered it, while it is armed: on the main thread by SIGINT,
+    which ends waits as well and whose handler is replaced meanwhile; on other threads at their next bytecode."""
 
     def __init__(self, lock: Any) -> None:
-        """`lock` is held by who calls interrupt(), and while this thread writes what must not be cut short."""
+        """`lock` is held by the caller of interrupt(), and while this thread writes what must not be cut short."""
         self.lock = lock
         self._previous: Any = None
         self._replaced = False
@@ -39,12 +39,12 @@ class Interrupter:
         self._armed = True
 
     def interrupt(self) -> None:
-        """On any thread, under the lock."""
+        """Interrupts the cell. Called on any thread, under the lock."""
         if not self._armed:
             return
         if self._replaced:
             if self._expected and signal.getsignal(signal.SIGINT) == self._handle:
-                return  # one is on its way: the handler would take a second one for the program's
+                return  # a signal is on its way: the handler would take a second one for the program's
             self._expected = True
             signal.pthread_kill(self._thread, signal.SIGINT)
         else:
@@ -52,7 +52,7 @@ class Interrupter:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
 
     def disarm(self) -> None:
-        """From here on nothing is raised. An interrupt that is on its way is taken, and lost."""
+        """Ends the interrupts. One that is on its way is taken, and lost."""
         while self._armed:
             try:
                 with self.lock:

@@ -1,4 +1,4 @@
-"""What magics of a prompt call."""
+"""The functions that magics of a prompt call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lockstep.watches import _watches
 
 _nan: _watches.Watch | None = None
 initial: set[str] = set()  # names that a session has before its first cell
-at_reset: list[Callable[[], None]] = []  # what else holds objects of cells
+at_reset: list[Callable[[], None]] = []  # functions that release further objects of cells
 
 
 def nan_on(*objects: Any) -> None:
@@ -33,7 +33,7 @@ def nan_status() -> dict[str, float]:
 
 
 def _own(names: Iterable[str]) -> list[str]:
-    return sorted(each for each in names if each not in initial and not each.startswith("_"))
+    return sorted(each for each in names if isinstance(each, str) and each not in initial and not each.startswith("_"))
 
 
 def who(names: Mapping[str, Any]) -> None:

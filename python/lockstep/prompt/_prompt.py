@@ -24,7 +24,7 @@ from lockstep.prompt._shell import Shell
 
 
 class Ended(Exception):
-    """The prompt is over: the program goes on."""
+    """Ends the prompt: the program goes on."""
 
     def __init__(self, how: str) -> None:
         super().__init__(how)
@@ -93,7 +93,7 @@ class Prompt:
             self._shell.close()
 
     def leave_in_child(self) -> None:
-        """In the child of a fork."""
+        """Leaves the prompt in the child of a fork."""
         self._tasks = queue.SimpleQueue()
         self._tasks.put({"kind": "lost"})
         self._questions, self._answers = queue.SimpleQueue(), False
@@ -188,25 +188,25 @@ class Prompt:
         self._shell.post(*values, done)
 
     def _begin_cell(self, cell: int) -> None:
-        """For prompts that have more to do."""
+        """Called when a cell begins, for prompts that have more to do."""
 
     def _note_error(self, error: BaseException, number: int) -> None:
-        """As above; the cell that people call `number` has raised it."""
+        """Called when the cell that people call `number` has raised `error`."""
 
     def _end_cell(self, cell: int, done: dict[str, Any]) -> None:
-        """As above; `done` is the message that follows."""
+        """Called when a cell ends; `done` is the message that follows."""
 
     def _check_interrupt(self, cell: int) -> None:
         if cell in self._interrupts:
             raise KeyboardInterrupt
 
     def _run_python(self, cell: int, arguments: dict[str, Any]) -> None:
+        self._rich = bool(arguments.get("rich"))
         compiled = _cells.Cell(arguments["text"], int(arguments["number"]), self._frames.selected)
         value = self._run_steps(cell, compiled, arguments)
         is_report = isinstance(value, Report)
         if is_report and not value.findings:  # findings have been sent, and are drawn
             _capture.write(f"{value}\n")  # of memory(), a table
-        self._rich = bool(arguments.get("rich"))
         self._values += [] if value is None or is_report else [self._message_of(value)]
         if self._rich:
             self._values += [self._message_of(each) for each in _rich.open_figures()]
@@ -216,7 +216,7 @@ class Prompt:
         return compiled.run(self._frames.selected, own_names=bool(arguments.get("own_names")))
 
     def _message_of(self, value: Any) -> dict[str, Any]:
-        """That which shows a value."""
+        """The message that shows a value."""
         forms = _rich.forms_of(value) if self._rich else None
         return {"kind": "value", "cell": self._cell, "text": _cells.text_of(value),
                 "data": {"mime": forms} if forms else _cells.data_of(value)}

@@ -1,5 +1,5 @@
-"""What a shell asks a rank while it is stopped: stacks, completions, what a name is, whether a text is a complete
-cell. Not on the thread that has stopped: a cell may run there."""
+"""Answers what a shell asks a rank while it is stopped: stacks, completions, what a name is, whether a text is a
+complete cell. The thread that has stopped, on which a cell may run, makes none of the answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stack(thread: int) -> dict[str, Any]:
 
 # rlcompleter is not used: it imports readline, which changes how the program's input() reads, and handles signals.
 def complete(arguments: dict[str, Any], frame: FrameType) -> dict[str, Any]:
-    """`text` and `offset` in bytes; candidates replace the bytes from `begin` to `offset`."""
+    """Completions of `text` at `offset`, in bytes; candidates replace the bytes from `begin` to `offset`."""
     before = arguments["text"].encode()[: int(arguments["offset"])].decode("utf-8", "ignore")
     begun = re.search(r"\w*$", before)
     word = begun.group() if begun else ""
@@ -44,7 +44,7 @@ def complete(arguments: dict[str, Any], frame: FrameType) -> dict[str, Any]:
         names: Iterable[str] = _attributes(found.group(), frame) if found else ()
     else:
         names = (*keyword.kwlist, *frame.f_globals, *_scope.locals_of(frame), *frame.f_builtins) if word else ()
-    # Names that begin with underscores are offered to who types one.
+    # Names that begin with underscores are offered where one is typed.
     hidden = "_" * (len(word) - len(word.lstrip("_")) + 1) if len(word) < 2 or not word.startswith("__") else "\0"
     texts = sorted({each for each in names if each.startswith(word) and not each.startswith(hidden)})
     return {"begin": len(before.encode()) - len(word.encode()), "candidates": texts[:_MOST_CANDIDATES]}

@@ -1,4 +1,4 @@
-"""What values show in a notebook beside their text: HTML and pictures, as in IPython."""
+"""The HTML and the pictures that values have in a notebook beside their text, as in IPython."""
 
 from __future__ import annotations
 

@@ -37,15 +37,15 @@ os.register_at_fork(after_in_child=_new_lock)
 
 
 def locals_of(frame: FrameType) -> Mapping[str, Any]:
-    """As they are now."""
+    """The present locals of the frame."""
     with _copies:
         running = _running.get(frame)
         return frame.f_locals if running is None else running
 
 
 class _Variables(MutableMapping[str, Any]):
-    """The locals of a function. What is assigned is in the function after write_back(); variables that functions of the
-    program share with it (`nonlocal`) at once."""
+    """The locals of a function. Assignments reach the function in write_back(), but at once for variables that
+    functions of the program share with it (`nonlocal`)."""
 
     def __init__(self, frame: FrameType) -> None:
         self._frame = frame
@@ -143,7 +143,7 @@ class _Scope(dict):  # type: ignore[type-arg]
     """The globals of a cell. What it assigns after `global` is kept here until hand_over()."""
 
     def __init__(self, frame: FrameType, own: Mapping[str, Any] | None) -> None:
-        """`own`: in place of the frame's locals."""
+        """`own`: names that are used in place of the frame's locals."""
         super().__init__({name: frame.f_globals[name] for name in _OF_MODULE if name in frame.f_globals})
         self["__builtins__"] = _Builtins(self, frame.f_builtins)
         self._frame = frame
@@ -170,8 +170,8 @@ class _Scope(dict):  # type: ignore[type-arg]
 
 
 class _Builtins(dict):  # type: ignore[type-arg]
-    """Where Python looks last. It does not ask a subclass of dict for globals in the body of a module or a class, but
-    it asks here."""
+    """The builtins, where Python looks last. In the body of a module or a class Python does not call __missing__ of a
+    dictionary of globals, but it asks the builtins, which look in the scope."""
 
     def __init__(self, scope: _Scope, builtins: Mapping[str, Any]) -> None:
         super().__init__(builtins)
@@ -232,7 +232,7 @@ def names_of(
 
 
 def settle() -> None:
-    """Completes what an interrupt has cut short at the end of names_of. No code of a prompt runs."""
+    """Completes what an interrupt has cut short at the end of names_of. Called while no code of a prompt runs."""
     for variables in list(_running.values()):
         if isinstance(variables, _Variables):
             variables.write_back()

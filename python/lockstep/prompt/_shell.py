@@ -18,7 +18,7 @@ _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode  # json.d
 
 
 class Shell:
-    """`lock` is held while a message is sent: what is raised on a thread that holds it would cut the message."""
+    """`lock` is held while a message is sent: an exception on a thread that holds it would cut the message short."""
 
     def __init__(self, hub: str, identity: str) -> None:
         """Connects to the socket file `hub`. Raises OSError."""
@@ -42,8 +42,8 @@ class Shell:
         self._thread: threading.Thread | None = None
 
     def start(self, take: Callable[[dict[str, Any], list[bytes]], None], lost: Callable[[], None]) -> None:
-        """From here on another thread calls `take` with each message and its frames, and `lost` once if the shell is
-        gone. What `take` raises ends the connection. Raises OSError."""
+        """Starts the thread that calls `take` with each message and its frames, and `lost` once if the shell is gone.
+        An exception of `take` ends the connection. Raises OSError."""
         self._take, self._lost = take, lost
         thread = threading.Thread(target=self._serve, name="lockstep-prompt", daemon=True)
         try:
@@ -53,7 +53,7 @@ class Shell:
         self._thread = thread
 
     def close(self) -> None:
-        """The program goes on. Takes what child processes of cells have written since."""
+        """Ends the connection, since the program goes on. Takes what child processes of cells have written since."""
         with self.lock:
             self._ended = self._ended or "closed"
             self._closing = True
@@ -64,7 +64,7 @@ class Shell:
         self._close()
 
     def leave_in_child(self) -> None:
-        """In the child of a fork, which has no thread that serves the connection."""
+        """Drops the connection in the child of a fork, which has no thread that serves it."""
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
         self._ended = "lost"
@@ -82,7 +82,7 @@ class Shell:
     # ---- Output of cells ---------------------------------------------------------------------------------------------
 
     def begin_output(self, cell: int) -> None:
-        """What the process writes from here on is of this cell. Raises OSError."""
+        """Captures what the process writes from here on as output of this cell. Raises OSError."""
         with self.lock:
             self._cell = cell
         self._capture.begin()
@@ -97,7 +97,7 @@ class Shell:
     # ---- Sending -----------------------------------------------------------------------------------------------------
 
     def send(self, message: dict[str, Any], *frames: bytes) -> None:
-        """Does nothing if the shell is gone."""
+        """Sends a message. Does nothing if the shell is gone."""
         self._send([self._header(message), *frames])
 
     def _header(self, message: dict[str, Any]) -> bytes:
@@ -156,7 +156,7 @@ class Shell:
             left -= passed
 
     def _lose(self) -> None:
-        """The shell is gone. Under the lock."""
+        """Notes that the shell is gone. Called under the lock."""
         if self._ended:
             return
         self._ended = "lost"
@@ -167,8 +167,8 @@ class Shell:
     # ---- The thread of the connection --------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Until close(): without a shell, what a cell writes goes where the program's output goes, so that the cell
-        does not wait for room in the pipes."""
+        """Serves the connection until close(). Without a shell, what a cell writes goes where the program's output
+        goes, so that the cell does not wait for room in the pipes."""
         while True:
             poll = select.poll()
             poll.register(self._wake_reader, select.POLLIN)

@@ -21,8 +21,8 @@ class _NoInput(io.TextIOBase):
 
 
 class Streams:
-    """What stands for them while a cell runs. The objects of the program may write past descriptors 1 and 2, as those of
-    pytest do: what a cell prints belongs to the cell."""
+    """Replaces the three streams while a cell runs: those of the program may write past descriptors 1 and 2, as
+    pytest's do, and what a cell prints belongs to the cell."""
 
     _NAMES = ("stdout", "stderr")
 

@@ -54,7 +54,7 @@ class Connection:
         return self._socket.fileno()
 
     def send(self, *messages: Sequence[bytes]) -> None:
-        """All at once: the other side wakes up once. Raises OSError if it is gone."""
+        """Sends all messages at once, so that the other side wakes up once. Raises OSError if it is gone."""
         self._socket.sendall(b"".join(_frame(_MORE if i < len(frames) - 1 else 0, each)
                                       for frames in messages for i, each in enumerate(frames)))
 

@@ -29,8 +29,8 @@ def _say(text: str) -> None:
 
 
 def start() -> None:
-    """Where `lockstep replay` has started this process: from here on it needs no other ranks. Raises LockstepError for a
-    recording that can't be read."""
+    """Begins the replay in a process that `lockstep replay` has started: from here on it needs no other ranks. Raises
+    LockstepError for a recording that can't be read."""
     if not is_on():
         return
     rank, replayed = os.environ.get("RANK"), os.environ["LOCKSTEP_REPLAY_RANK"]
@@ -78,7 +78,7 @@ def _conclude(process: int) -> None:
 
 
 def begin_step(number: int, objects: tuple[Any, ...], batch: Any, frame: FrameType) -> bool:
-    """False: the step's body is to be left out. Raises SystemExit where the replay ends."""
+    """Returns whether the step's body runs. Raises SystemExit where the replay ends."""
     global _is_at_until
     until = os.environ.get("LOCKSTEP_REPLAY_UNTIL")
     is_last = until is not None and number == int(until)

@@ -1,5 +1,5 @@
-"""Marks of training steps: `with lockstep.step(model, optimizer):`. Where the job is recorded, the beginning of a step
-keeps what the step needs; where a rank is replayed, it puts that back, or leaves out the body of a step that was not
+"""Marks of training steps: `with lockstep.step(model, optimizer):`. In a job that is recorded, the mark keeps what the
+step needs. In a rank that is replayed, the mark puts that back, or leaves out the body of a step that was not
 recorded."""
 
 from __future__ import annotations

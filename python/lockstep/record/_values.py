@@ -1,5 +1,5 @@
-"""State as tensors and a text: what a recording keeps of the objects of a program. Only values that JSON has, and
-tensors: a recording is data, and reading one runs nothing."""
+"""The state of a program's objects as tensors and a text, which a recording keeps. The text has only values of JSON: a
+recording is data, and reading one runs nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Taken:
         return len(self.tensors) - 1
 
     def text(self, values: Any) -> str:
-        """`values`, and what the tensors are, for tensors_and_values()."""
+        """The text of `values` and of the tensors' shapes and dtypes, for tensors_and_values()."""
         return json.dumps([values, [[str(each.dtype).removeprefix("torch."), list(each.shape)] for each in self.tensors]])
 
 
@@ -88,7 +88,7 @@ def tensors_of(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 
 def take_state(objects: tuple[Any, ...], taken: Taken) -> Any:
-    """Of modules their tensors; of everything else what its state_dict() has."""
+    """The state of the objects: the tensors of modules, and the state_dict() of everything else."""
     values: list[Any] = []
     for number, each in enumerate(objects):
         if isinstance(each, torch.nn.Module):

@@ -1,6 +1,6 @@
-"""What a session keeps of its cells, statement by statement, so that a process that takes the place of a lost rank can run
-them again: those that met no other rank. The shell has the list (shell/cells/past_cells.h). Which names a statement needs
-and binds is read from its bytecode."""
+"""What a session keeps of its cells, statement by statement, so that a process that takes the place of a lost rank can
+run those again that met no other rank. The shell has the list (shell/cells/past_cells.h). The names that a statement
+needs and binds are read from its bytecode."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _STORES, _DELETES = ("STORE_NAME", "STORE_GLOBAL"), ("DELETE_NAME", "DELETE_GLOB
 _JUMPS = frozenset(dis.hasjrel + dis.hasjabs)
 _ENDS = ("JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "RETURN_VALUE", "RETURN_CONST",
          "RAISE_VARARGS", "RERAISE")  # the next instruction does not follow
-_lost: dict[str, int] = {}  # names that a statement would have bound which did not run again, and its cell
+_lost: dict[str, int] = {}  # names that are not bound since their statement did not run again, and its cell
 _needs: dict[str, frozenset[str]] = {}  # functions of cells, and the names that they use when they are called
 
 
 class _Names:
-    """`now`: names that running the code looks up before it has bound them itself, on one of its ways at least; `later`:
-    those of functions that it makes, when they are called; `bound`: those that it assigns."""
+    """The names of a piece of code. `now`: those that it may look up before it has bound them itself; `later`: those
+    that functions which it makes look up when they are called; `bound`: those that it assigns."""
 
     def __init__(self, code: CodeType) -> None:
         self.later: set[str] = set()
@@ -68,7 +68,7 @@ class _Names:
         return needs
 
     def _needs_of_inner(self, code: CodeType) -> set[str]:
-        """Of a class or a comprehension, which runs at once."""
+        """The needs of a class or a comprehension, which runs at once."""
         if not code.co_flags & inspect.CO_NEWLOCALS or code.co_name in _COMPREHENSIONS:
             return self._needs(code, is_inner=True)
         self.later |= _loads(code)
@@ -81,7 +81,7 @@ def _loads(code: CodeType) -> set[str]:
 
 
 def _first_lost(names: set[str]) -> str | None:
-    """One of the names that is lost, or that a function of these needs."""
+    """A lost name among these, or among those that functions of these names need; None: there is none."""
     seen: set[str] = set()
     todo = sorted(names)
     while todo:
@@ -110,7 +110,7 @@ class Steps:
         self._left_out: list[dict[str, Any]] = []
 
     def begins(self, index: int, step: _cells.Step) -> bool:
-        """Whether the statement runs."""
+        """Begins a statement. Returns whether it runs."""
         if index > 0:  # the cell was entered at its first statement
             self._end_step(int(_library.call("enter_cell", cell=self._cell, step=index)["meetings"]))
         self._groups.append(distributed_c10d._world.group_count)
@@ -121,7 +121,7 @@ class Steps:
         return True
 
     def finish(self, is_ok: bool, meetings: int) -> dict[str, Any]:
-        """Fields of the message Done. `meetings`: as they are now."""
+        """Ends the cell. Returns fields of the message Done. `meetings`: the present count."""
         if is_ok:
             self._end_step(meetings)
         elif self._running is not None and meetings != self._met_before:
@@ -168,7 +168,8 @@ class Steps:
 
 
 def watch_wrappers() -> None:
-    """Making a wrapper is no meeting: it runs again, and says nothing to the others then. Once."""
+    """Lets the making of a wrapper count as no meeting: it runs again, and then exchanges nothing with other ranks.
+    Called once."""
     init = DistributedDataParallel.__init__
 
     @functools.wraps(init)

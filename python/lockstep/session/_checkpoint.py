@@ -1,29 +1,32 @@
-"""Writes what the names of the cells hold into files, one a rank, and reads them back into the same names: `%checkpoint`
-and `%restore`. As ddp/checkpoint.h for cells in C++. A file is read with weights_only, so that it runs no code."""
+"""Writes what the names of the cells hold into files, one for each rank, and reads them back into the same names:
+`%checkpoint` and `%restore`, as ddp/checkpoint.h does for C++. Files are read with weights_only, so no code of theirs runs."""
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import inspect
 import os
 import pickle
-import random
 import secrets
 import sys
+import weakref
 import zipfile
 from typing import Any, Callable, Iterable
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.core.errors import LockstepError
 from lockstep.prompt import _magics
-from lockstep.session import _plain, _state, _wrappers
+from lockstep.session import _generators, _kinds, _plain, _sharing, _state, _wrappers
 from lockstep.session._plain import Unfit
+from lockstep.session._taking import Taking
+from lockstep.subject._describe import wrapper_of
 
-_FORM, _VERSION = "checkpoint of Python ranks", 1
+_FORM, _VERSION = "checkpoint of Python ranks", 2
 _GENERATORS = "generators"
+_written: dict[int, dict[str, Callable[[], Any]]] = {}
+"""The objects with a state that names had in checkpoints of this process, by the id of the checkpoint: weak references."""
 
 
 class _Report:
@@ -40,7 +43,8 @@ class _Report:
 
 
 def write(folder: str) -> _Report:
-    """Collective over all ranks. Where a rank can't write its file, none is replaced. Raises LockstepError."""
+    """Writes the files. Where a rank can't write its own, none is replaced. Collective over all ranks. Raises
+    LockstepError."""
     folder = os.path.abspath(os.path.expanduser(folder))
     path = f"{folder}/rank{dist.get_rank()}.pt"
     made = path + ".new"
@@ -53,11 +57,11 @@ def write(folder: str) -> _Report:
         try:
             content["names"], content[_GENERATORS] = _describe(left)
             os.makedirs(folder, exist_ok=True)
-            size = _save(content, made)
+            size = _save_what_can_be(content, made, left)
         except OSError as error:
             problem = f"{error.filename or made}: {error.strerror}"
         except Exception as error:
-            problem = f"it can't be written: {_text_of(error)}"
+            problem = f"it can't be written: {_state.text_of(error)}"
         _raise_problems("the checkpoint could not be written, and files that were there are unchanged:", problem)
         try:
             os.replace(made, path)
@@ -67,6 +71,7 @@ def write(folder: str) -> _Report:
     finally:
         if os.path.isfile(made):
             os.unlink(made)
+    _written[content["id"]] = _references(content["names"])
     ranks = dist.get_world_size()
     bytes_written = sum(_state.gather(size))
     done = f"written to {folder}: {ranks} file{'' if ranks == 1 else 's'}, {_size_text(bytes_written)}"
@@ -74,30 +79,38 @@ def write(folder: str) -> _Report:
 
 
 def read(folder: str) -> _Report:
-    """Collective over all ranks. Files have to be of one checkpoint of as many ranks: where one is missing or damaged,
-    nothing is changed. What does not fit keeps what it has. Raises LockstepError."""
+    """Reads the files, which have to be of one checkpoint of as many ranks: where one is missing or damaged, nothing is
+    changed. An object that does not fit keeps its value. Collective over all ranks. Raises LockstepError."""
     folder = os.path.abspath(os.path.expanduser(folder))
     path = f"{folder}/rank{dist.get_rank()}.pt"
-    content, problem = _load(path)
+    content, saved, problem = _load(path)
     what = f"nothing was restored from {folder}:"
     _raise_problems(what, problem)
     if len(set(_state.gather(content["id"]))) > 1:
         raise LockstepError(f"{what} its files are of different checkpoints: one was interrupted while it replaced another")
-    left: dict[str, str] = {}
-    layouts: dict[str, list[list[int]]] = {}
-    restored = _take(content["names"], left, layouts)
-    _lay_out(layouts)
-    if why := _take_generators(content[_GENERATORS]):
-        left[_GENERATORS] = why
-    names = _of_ranks(restored) + _of_ranks([] if why else [_GENERATORS])
-    return _Report(f"restored from {folder}", names, _reasons(left))
+    try:
+        taking = Taking(saved, _names(), {name: each() for name, each in _written.get(content["id"], {}).items()})
+    except Exception as error:  # of a class of the user's
+        problem = f"the names of the cells can't be read: {_state.text_of(error)}"
+    _raise_problems(what, problem)
+    try:
+        with torch.no_grad():
+            taking.run()
+        _lay_out(taking.layouts, taking.left)
+        if why := _take_generators(content[_GENERATORS]):
+            taking.left[_GENERATORS] = why
+        names = _of_ranks(taking.restored) + _of_ranks([] if why else [_GENERATORS])
+        return _Report(f"restored from {folder}", names, _reasons(taking.left))
+    except BaseException:  # an interrupt, too
+        print(taking.so_far(), file=sys.stderr)
+        raise
 
 
 # ---- Files -----------------------------------------------------------------------------------------------------------
 
 
 class _Output:
-    """Keeps what keeps it from writing: torch must not see an exception there."""
+    """Writes to a descriptor, and keeps the error that ends this: torch must not see an exception there."""
 
     def __init__(self, descriptor: int) -> None:
         self.failure: BaseException | None = None
@@ -120,7 +133,7 @@ class _Output:
 
 
 def _save(content: dict[str, Any], path: str) -> int:
-    """Returns how many bytes the file has. Raises OSError and what torch raises."""
+    """Writes a file. Returns its size in bytes. Raises OSError and what torch raises."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     checks = torch.serialization.get_crc32_options()
     try:
@@ -136,8 +149,51 @@ def _save(content: dict[str, Any], path: str) -> int:
     return output.size
 
 
-def _load(path: str) -> tuple[dict[str, Any], str]:
-    """Returns what the file has, or why it can't be read."""
+def _save_what_can_be(content: dict[str, Any], path: str, left: dict[str, str]) -> int:
+    """Writes a file as _save() does. Names that torch can't write are left out."""
+    try:
+        return _save(content, path)
+    except OSError:
+        raise
+    except Exception:
+        names = content["names"]
+        failures = {name: why for name, each in names.items() if (why := _failure_of(each))}
+        if not failures:
+            raise
+    left.update(failures)
+    content["names"] = {name: each for name, each in names.items() if name not in failures}
+    return _save(content, path)
+
+
+def _failure_of(described: Any) -> str:
+    try:
+        with open(os.devnull, "wb") as nothing:
+            torch.save(described, nothing)
+    except Exception as error:
+        return f"it can't be written: {_state.text_of(error)}"
+    return ""
+
+
+def _load(path: str) -> tuple[dict[str, Any], dict[str, _kinds.Saved], str]:
+    """Returns what the file has, also of each name, or why it can't be read."""
+    content, problem = _content_of(path)
+    saved: dict[str, _kinds.Saved] = {}
+    damaged = f"{path} is no checkpoint of Python ranks, or is damaged: "
+    for name, described in {} if problem else content["names"].items():
+        if not _state.is_name(name):
+            return {}, {}, f"{damaged}it has a value for {name!r:.50}, which is no name"
+        try:
+            saved[name] = _kinds.Saved(described)
+        except Exception as error:
+            return {}, {}, f"{damaged}what it has of {name} can't be read: {_state.text_of(error)}"
+    try:
+        content[_GENERATORS] = {device: _plain.decode(each) for device, each in content.get(_GENERATORS, {}).items()}
+    except Exception as error:
+        problem = f"{damaged}what it has of generators can't be read: {_state.text_of(error)}"
+    return content, saved, problem
+
+
+def _content_of(path: str) -> tuple[dict[str, Any], str]:
     if not os.path.exists(path):
         return {}, f"there is no {path}"
     no_checkpoint = f"{path} is no checkpoint of Python ranks, or is damaged: "
@@ -149,15 +205,15 @@ def _load(path: str) -> tuple[dict[str, Any], str]:
     except pickle.UnpicklingError:
         return {}, f"{no_checkpoint}it has objects that are not read from files"
     except Exception as error:
-        return {}, no_checkpoint + _text_of(error)
+        return {}, no_checkpoint + _state.text_of(error)
     if not isinstance(content, dict) or content.get("form") != _FORM:
         return {}, no_checkpoint + "it was not written by %checkpoint"
     if (version := content.get("version")) != _VERSION:
         return {}, f"{path} is of another version of Lockstep (its form is {version}, and {_VERSION} is read)"
     names = content.get("names")
-    if not (isinstance(names, dict) and all(isinstance(key, str) and isinstance(each, dict) for key, each in names.items())
-            and isinstance(content.get(_GENERATORS), dict) and isinstance(content.get("id"), int)
-            and isinstance(content.get("ranks"), int)):
+    generators = content.get(_GENERATORS)
+    if not (isinstance(names, dict) and isinstance(generators, dict) and {*generators} == {"torch", "cuda", "random", "numpy"}
+            and isinstance(content.get("id"), int) and isinstance(content.get("ranks"), int)):
         return {}, no_checkpoint + "it has not all parts"
     if (ranks := content["ranks"]) != dist.get_world_size():
         return {}, f"it is of {ranks} rank{'' if ranks == 1 else 's'}, and the session has {dist.get_world_size()}"
@@ -165,7 +221,8 @@ def _load(path: str) -> tuple[dict[str, Any], str]:
 
 
 def _read(path: str) -> Any:
-    """Without the classes that a cell has declared safe: a checkpoint has none, and a file of others may use them."""
+    """Reads a file without the classes that a cell has declared safe: a checkpoint has none, and a file of others may
+    use them."""
     declared = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     try:
@@ -178,7 +235,7 @@ def _read(path: str) -> Any:
 
 
 def _names() -> dict[str, Any]:
-    """What cells have defined, but code, which cells make again, and parameters, which are those of their modules."""
+    """The names that cells have defined, except code, which cells make again, and parameters, which modules hold."""
     main = sys.modules["__main__"].__dict__
     parameters = _state.parameters(main)
     return {name: value for name, value in _state.values(main) if name not in _magics.initial
@@ -186,248 +243,79 @@ def _names() -> dict[str, Any]:
             and id(value) not in parameters}
 
 
+def _references(described: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    found: dict[str, Callable[[], Any]] = {}
+    for name, each in described.items():
+        if each["kind"] != _kinds.VALUE.name:
+            with contextlib.suppress(TypeError):  # of a class of the user's with __slots__
+                found[name] = weakref.ref(sys.modules["__main__"].__dict__[name])
+    return found
+
+
 def _describe(left: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns what the file has of the names, and of the generators."""
     encoder = _plain.Encoder()
     described = {}
-    for name, value in _names().items():
+    names = _names()
+    shares = _sharing.shares(names, _sharing.neighbours(_sharing.parts_of(names)))
+    left.update({_text_of_key(key): "it is no name" for key in sys.modules["__main__"].__dict__ if not _state.is_name(key)})
+    for name, value in names.items():
         try:
-            described[name] = _kind_of(value).describe(value, encoder)
+            described[name] = {**_kinds.kind_of(value).describe(value, encoder), "shares": shares[name]}
         except Unfit as error:
             left[name] = str(error)
         except Exception as error:  # of a class of the user's
-            left[name] = f"its state can't be read: {_text_of(error)}"
+            left[name] = f"its state can't be read: {_state.text_of(error)}"
     generators = {device: encoder.encode(state) for device, state in _state.read_generators(of_all_devices=True).items()}
     return described, generators
 
 
-def _take(described: dict[str, Any], left: dict[str, str], layouts: dict[str, list[list[int]]]) -> list[str]:
-    """Returns the names that have what was written."""
-    here = _names()
-    main = sys.modules["__main__"].__dict__
-    restored = []
-    left.update({name: "it is not in the checkpoint" for name in here.keys() - described.keys()})
-    for name, saved in sorted(described.items(), key=lambda item: _ORDER.get(item[1].get("kind"), 0)):
-        try:
-            if name not in here and (name in main or name in _magics.initial or name.startswith("__")):
-                raise Unfit(f"its type was {saved['type']}, and it is code")
-            if name not in here and saved["kind"] != _VALUE.name:
-                raise Unfit("no variable has the name")
-            mine = here.get(name)
-            kind = _kind_of(mine)
-            if saved["kind"] != kind.name or (kind is not _VALUE and saved["type"] != _plain.type_name(mine)):
-                raise Unfit(f"its type was {saved['type']}, and is {_plain.type_name(mine)}")
-            layout = _checked_layout(mine, saved["layout"]) if "layout" in saved else None
-            with torch.no_grad():
-                now = kind.take(mine, saved)
-            if now is not mine or name not in here:
-                main[name] = now
-            if layout is not None:
-                layouts[name] = layout
-            restored.append(name)
-        except Unfit as error:
-            left[name] = str(error)
-        except Exception as error:  # of a class of the user's, or of a value that is damaged
-            left[name] = f"it can't be read: {_text_of(error)}"
-    return sorted(restored)
+def _text_of_key(key: Any) -> str:
+    return repr(key) if type(key) in (str, int, float, bool, bytes, type(None)) else f"a {_plain.type_name(key)}"
 
 
-class _Kind:
-    """How objects of a kind are written and read. `take` returns what the name holds then. Both raise Unfit."""
-
-    def __init__(self, name: str, describe: Callable[[Any, _plain.Encoder], dict[str, Any]],
-                 take: Callable[[Any, dict[str, Any]], Any]) -> None:
-        self.name = name
-        self._describe = describe
-        self.take = take
-
-    def describe(self, value: Any, encoder: _plain.Encoder) -> dict[str, Any]:
-        return {"kind": self.name, "type": _plain.type_name(value), **self._describe(value, encoder)}
-
-
-def _kind_of(value: Any) -> _Kind:
-    """Raises Unfit."""
-    if isinstance(value, torch.nn.Module):
-        return _MODULE
-    if isinstance(value, torch.optim.Optimizer):
-        return _OPTIMIZER
-    if _plain.is_value(value):
-        return _VALUE
-    if _accessors_of(value):
-        return _GENERATOR
-    if _state.has_state_dict(value):
-        return _STATE
-    raise Unfit(f"its type, {_plain.type_name(value)}, can't be written")
-
-
-def _describe_module(module: torch.nn.Module, encoder: _plain.Encoder) -> dict[str, Any]:
-    described: dict[str, Any] = {
-        "state": {key: encoder.encode(each, depth=1) for key, each in module.state_dict().items()},
-        "training": {key: each.training for key, each in module.named_modules()}}
-    if isinstance(module, DistributedDataParallel) and (layout := _layout_of(module)) is not None:
-        described["layout"] = layout
-    return described
-
-
-def _take_module(module: torch.nn.Module, saved: dict[str, Any]) -> torch.nn.Module:
-    state = {key: _plain.decode(each) for key, each in saved["state"].items()}
-    mine = module.state_dict()
-    for key, each in mine.items():
-        if key not in state or (isinstance(each, torch.Tensor) and _state.form_of(each) != _state.form_of(state[key])):
-            raise Unfit(f"{key} was not there, or had another shape or type")
-    if len(state) != len(mine):
-        raise Unfit("it had more parameters or buffers")
-    ordered = collections.OrderedDict(state)
-    if hasattr(mine, "_metadata"):  # versions of its modules' state
-        ordered._metadata = mine._metadata  # type: ignore[attr-defined]
-    module.load_state_dict(ordered)
-    for key, each in module.named_modules():
-        if each.training != saved["training"].get(key, each.training):
-            each.training = not each.training
-    return module
-
-
-def _forms_of(optimizer: torch.optim.Optimizer) -> list[list[list[str]]]:
-    """The shapes and types of what it steps: a state of others can be loaded, and fails in a later step."""
-    return [[_state.form_of(each) for each in group["params"]] for group in optimizer.param_groups]
-
-
-def _describe_optimizer(optimizer: torch.optim.Optimizer, encoder: _plain.Encoder) -> dict[str, Any]:
-    return {"groups": _forms_of(optimizer), "state": encoder.encode(optimizer.state_dict(), depth=1)}
-
-
-def _take_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> torch.optim.Optimizer:
-    if saved["groups"] != _forms_of(optimizer):
-        raise Unfit("it stepped parameters of other shapes or types")
-    before = optimizer.state_dict()
-    state = _plain.decode(saved["state"])
-    try:
-        optimizer.load_state_dict(state)
-    except Exception:
-        optimizer.load_state_dict(before)
-        raise
-    _keep_types(optimizer, state)
-    return optimizer
-
-
-def _keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """torch gives the state the type of its parameter, also where the optimizer had made it of another one."""
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
-    for index, saved in state.get("state", {}).items():
-        if not (isinstance(index, int) and 0 <= index < len(parameters) and isinstance(saved, dict)):
-            continue
-        mine = optimizer.state.get(parameters[index], {})
-        for key, each in saved.items():
-            now = mine.get(key)
-            if isinstance(each, torch.Tensor) and isinstance(now, torch.Tensor) and now.dtype != each.dtype:
-                mine[key] = each.to(now.device)
-
-
-def _describe_value(value: Any, encoder: _plain.Encoder) -> dict[str, Any]:
-    return {"value": encoder.encode(value),
-            "requires_grad": isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf}
-
-
-def _take_value(mine: Any, saved: dict[str, Any]) -> Any:
-    value = _plain.decode(saved["value"])
-    _plain.check_fit(mine, value)
-    now = _plain.put(mine, value)
-    if now is not mine and isinstance(now, torch.Tensor):
-        now.requires_grad_(bool(saved["requires_grad"]))
-    return now
-
-
-def _accessors_of(value: Any) -> tuple[Callable[[], Any], Callable[[Any], object]] | None:
-    """Those of the state of a generator."""
-    numpy: Any = sys.modules.get("numpy")
-    if isinstance(value, torch.Generator):
-        return value.get_state, value.set_state
-    if isinstance(value, random.Random):
-        return value.getstate, value.setstate
-    if numpy is not None and isinstance(value, numpy.random.RandomState):
-        return value.get_state, value.set_state
-    if numpy is not None and isinstance(value, numpy.random.Generator):
-        bits = value.bit_generator
-        return lambda: bits.state, lambda state: setattr(bits, "state", state)
-    return None
-
-
-def _describe_generator(value: Any, encoder: _plain.Encoder) -> dict[str, Any]:
-    read, _ = _accessors_of(value) or (None, None)
-    assert read is not None
-    return {"state": encoder.encode(read(), depth=1)}
-
-
-def _take_generator(value: Any, saved: dict[str, Any]) -> Any:
-    _, write = _accessors_of(value) or (None, None)
-    assert write is not None
-    write(_plain.decode(saved["state"]))
-    return value
-
-
-def _describe_state(value: Any, encoder: _plain.Encoder) -> dict[str, Any]:
-    return {"state": encoder.encode(value.state_dict(), depth=1)}
-
-
-def _take_state(value: Any, saved: dict[str, Any]) -> Any:
-    value.load_state_dict(_plain.decode(saved["state"]))
-    return value
-
-
-_MODULE = _Kind("module", _describe_module, _take_module)
-_OPTIMIZER = _Kind("optimizer", _describe_optimizer, _take_optimizer)
-_VALUE = _Kind("value", _describe_value, _take_value)
-_STATE = _Kind("state", _describe_state, _take_state)
-_GENERATOR = _Kind("generator", _describe_generator, _take_generator)
-_ORDER = {each.name: i for i, each in enumerate((_VALUE, _MODULE, _OPTIMIZER, _STATE, _GENERATOR))}
-
-
-def _take_generators(saved: dict[str, Any]) -> str:
-    """Returns what keeps one of them from being read."""
+def _take_generators(decoded: dict[str, Any]) -> str:
+    """Sets the generators. Returns why one of them can't be set."""
     why = ""
     now = _state.read_generators(of_all_devices=True)
     try:
-        decoded = {device: _plain.decode(each) for device, each in saved.items()}
         for device, words in (("cuda", "no cuda is in use here"), ("numpy", "NumPy is not imported here")):
             if decoded[device] is not None and now[device] is None:
                 decoded[device], why = None, words
         if decoded["cuda"] is not None and len(decoded["cuda"]) != len(now["cuda"]):
             decoded["cuda"], why = None, f"they were of {len(decoded['cuda'])} GPUs, and {len(now['cuda'])} are here"
+        for device, state in decoded.items():
+            if state is not None and not _generators.fits(state, now[device]):
+                return f"the state of the generator of {device} is damaged, or of another version"
         _state.write_generators(decoded)
     except Exception as error:
         _state.write_generators(now)
-        return f"they can't be read: {_text_of(error)}"
+        return f"they can't be read: {_state.text_of(error)}"
     return why
 
 
 # ---- Wrappers --------------------------------------------------------------------------------------------------------
 
 
-def _layout_of(wrapper: Any) -> list[list[int]] | None:
-    """None where there is no memory to ask: torch makes buckets for the answer."""
-    try:
-        return _wrappers.layout_of(wrapper)
-    except torch.OutOfMemoryError:
-        return None
-
-
-def _checked_layout(wrapper: Any, layout: list[list[int]]) -> list[list[int]]:
-    count = len(wrapper._build_params_for_reducer()[0])
-    if sorted(each for bucket in layout for each in bucket) != list(range(count)):
-        raise Unfit("it reduced other gradients")
-    return layout
-
-
-def _lay_out(layouts: dict[str, list[list[int]]]) -> None:
-    """Collective: gives wrappers that all ranks have restored the layout of the checkpoint."""
+def _lay_out(layouts: dict[str, list[list[int]]], left: dict[str, str]) -> None:
+    """Gives wrappers that all ranks have restored the layout of the checkpoint. Collective."""
     main = sys.modules["__main__"].__dict__
-    mine = {name: layout for name in layouts if (layout := _layout_of(main[name])) is not None}
-    differ = _state.gather({name: layout != layouts[name] for name, layout in mine.items()})
+    mine: dict[str, tuple[bool, list[list[int]]]] = {}  # whether the present layout is another one
+    wrappers = {name: wrapper for name in layouts if (wrapper := wrapper_of(main[name])) is not None}
+    for name, wrapper in wrappers.items():
+        with contextlib.suppress(torch.OutOfMemoryError):  # then no rank lays it out
+            mine[name] = _wrappers.layout_of(wrapper) != layouts[name], layouts[name]
+    everything = _state.gather(mine)
     for name in mine:
-        if all(name in each for each in differ) and any(each[name] for each in differ):
-            if _wrappers.layout_of(main[name]) != layouts[name]:  # not laid out by another name of it
-                _wrappers.lay_out(main[name], layouts[name])
-            _wrappers.begin_again(main[name])
+        if not all(name in each and each[name][1] == layouts[name] for each in everything):
+            left[name] = "the layout of its buckets was not that of all ranks, or can't be read here"
+        elif any(each[name][0] for each in everything):
+            try:
+                if _wrappers.layout_of(wrappers[name]) != layouts[name]:  # not yet laid out under another name
+                    _wrappers.lay_out(wrappers[name], layouts[name])
+                _wrappers.begin_again(wrappers[name])
+            except Exception as error:  # of a hook of the user's, or of a file that is damaged
+                left[name] = f"its buckets can't be laid out: {_state.text_of(error)}"
 
 
 # ---- What ranks have met ---------------------------------------------------------------------------------------------
@@ -464,9 +352,3 @@ def _reasons(mine: dict[str, str]) -> list[str]:
 
 def _size_text(count: int) -> str:
     return f"{(count + 999) // 1000} KB" if count < 1_000_000 else f"{count / 1e6:.1f} MB"
-
-
-def _text_of(error: BaseException) -> str:
-    """Its first line: torch adds its own stack."""
-    first = (str(error).splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__

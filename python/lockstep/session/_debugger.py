@@ -1,5 +1,5 @@
-"""%debug: Python's debugger at the frames of the last exception of this rank. The person is at the shell, which hands on
-one command at a time (shell/magics/debug.cpp)."""
+"""%debug: Python's debugger at the frames of the last exception of this rank. The user types at the shell, which passes
+on one command at a time (shell/magics/debug.cpp)."""
 
 from __future__ import annotations
 

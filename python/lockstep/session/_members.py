@@ -1,6 +1,6 @@
-"""Which ranks are the default group. After `%dist_continue` these are the ranks that live, numbered anew in their order, and a
-rank that `%restart` brings back is among them again. torch.distributed can't number a group anew, so there is a default
-group for each set of ranks; groups that lost no rank stay."""
+"""Which ranks are the default group. After `%dist_continue` these are the ranks that live, numbered anew in their
+order, and a rank that `%restart` brings back is among them again. torch.distributed can't number a group anew, so there
+is a default group for each set of ranks; groups that lost no rank stay."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler
 
 from lockstep.core import _backend
 from lockstep.core.errors import LockstepError
 from lockstep.session import _restore, _state, _wrappers
+from lockstep.subject import _describe
 
 _Members = tuple[int, ...]  # as the session numbers them
 
-_default_groups: dict[_Members, Any] = {}  # that were made so far; the first has all ranks
-_failures: dict[int, str] = {}  # of wrappers that could not follow, by their id
+_default_groups: dict[_Members, Any] = {}  # those made so far; the first has all ranks
 
 
 class _Report:
-    """What goes on with the ranks that are left, and what does not. The same on all ranks."""
+    """The objects that go on with the ranks that are left, and those that do not. The same on all ranks."""
 
     def __init__(self, title: str, lines: list[str]) -> None:
         self.title = title
@@ -37,8 +37,8 @@ class _Report:
 
 
 def follow(members: list[int]) -> None:
-    """Lets these ranks of the session, of which this is one, be the default group from the next reconnect() on; none: it stays
-    as it is. Local: all ranks of the session that live make the same call."""
+    """Makes these ranks of the session, of which this is one, the default group from the next reconnect() on; none: it
+    stays as it is. Local: all ranks of the session that live make the same call."""
     before, now = _current(), tuple(members)
     if not members or now == before:
         return
@@ -72,22 +72,24 @@ def follow(members: list[int]) -> None:
 
 
 def run() -> _Report:
-    """Collective over the default group: brings wrappers in step, and tells what has followed."""
+    """Brings wrappers in step, and returns what has followed. Collective over the default group."""
     names = sys.modules["__main__"].__dict__
     size = dist.get_world_size()
-    wrappers = _restore.align_wrappers(names, size, dist.get_rank(), [], None)
+    wrappers, again = _restore.align_wrappers(names, [], None)
     aligned = [each.partition(":")[0] for each in wrappers]
     lines = [f"{name}: its next forward is over {size} rank{'' if size == 1 else 's'}, and its gradients are means over these"
              for name in aligned if names[name].process_group is dist.group.WORLD]
     for name, value in _state.values(names):
-        if isinstance(value, DistributedSampler) and value.num_replicas != size:
-            lines.append(f"not {name}: its shares are of {value.num_replicas} ranks; make it again")
+        for sampler in _samplers_of(value):
+            whose, what = ("its", "it") if sampler is value else ("its sampler's", "both")
+            if misfit := _misfit_of(sampler):
+                lines.append(f"not {name}: {whose} {misfit}; make {what} again")
+        if name in again:
+            lines.append(f"not {name}: {again[name]}; make it again")
         elif isinstance(value, dist.ProcessGroup) and (lost := _lost_of(value)):
             lines.append(f"not {name}: the group needs {_state.words(lost)}; make it again")
-        elif isinstance(value, DistributedDataParallel) and (lost := _lost_of(value.process_group)):
+        elif (wrapper := _describe.wrapper_of(value)) is not None and (lost := _lost_of(wrapper.process_group)):
             lines.append(f"not {name}: its group needs {_state.words(lost)}; make both again")
-        elif id(value) in _failures:
-            lines.append(f"not {name}: {_failures[id(value)]}; make it again")
     everything = _state.gather(lines)
     return _Report(f"over {_state.words(list(_current()))}:", list(dict.fromkeys(line for each in everything for line in each)))
 
@@ -101,17 +103,32 @@ def _in_session(rank: int, members: _Members) -> int:
 
 
 def _in_default_group(rank: int, members: _Members) -> int:
-    """A number below 0 for one that is not in it, which no call can name."""
+    """The rank in the default group; a number below 0, which no call can name, for a rank that is not in it."""
     return members.index(rank) if rank in members else -1 - rank
 
 
+def _samplers_of(value: Any) -> list[DistributedSampler[Any]]:
+    """The sampler that `value` is, or those that it has as a loader."""
+    found = [value]
+    if isinstance(value, DataLoader):
+        found = [value.sampler, getattr(value.batch_sampler, "sampler", None)]
+    return list({id(each): each for each in found if isinstance(each, DistributedSampler)}.values())
+
+
+def _misfit_of(sampler: DistributedSampler[Any]) -> str:
+    """Why the share of the sampler is not that of this rank; empty if it is."""
+    if sampler.num_replicas != dist.get_world_size():
+        return f"shares are of {sampler.num_replicas} rank{'' if sampler.num_replicas == 1 else 's'}"
+    return "" if sampler.rank == dist.get_rank() else "share is that of another rank"
+
+
 def _lost_of(group: Any) -> list[int]:
-    """As the session numbers them."""
+    """The lost ranks of a group, as the session numbers them."""
     return sorted(-1 - each for each in distributed_c10d._world.pg_group_ranks.get(group, {}) if each < 0)
 
 
 def _make(members: _Members, me: int, first: Any) -> Any:
-    """In the store of the group of all ranks, and without connections yet."""
+    """Makes a group in the store of the group of all ranks, without connections yet."""
     world: Any = distributed_c10d._world
     name, (backend, store) = world.pg_names[first], world.pg_map[first]
     options, backend_options = _backend._options[name]
@@ -123,7 +140,7 @@ def _make(members: _Members, me: int, first: Any) -> Any:
 
 
 def _renumber(rank: int, size: int, before: tuple[int, int]) -> None:
-    """What cells and libraries read; a name that a cell has given another value stays."""
+    """Sets the numbers that cells and libraries read. A name that a cell has given another value stays."""
     names = sys.modules["__main__"].__dict__
     for name, was, now in (("rank", before[0], rank), ("world_size", before[1], size)):
         if type(names.get(name)) is int and names[name] == was:
@@ -132,8 +149,9 @@ def _renumber(rank: int, size: int, before: tuple[int, int]) -> None:
 
 
 def _move_objects(before: Any, now: Any) -> None:
-    """Those that hold the default group by the group."""
+    """Replaces the default group in objects that hold it."""
     names = sys.modules["__main__"].__dict__
+    _wrappers.failures.clear()
     for name, value in _state.values(names):
         if value is before:
             names[name] = now
@@ -141,8 +159,7 @@ def _move_objects(before: Any, now: Any) -> None:
         if issubclass(type(each), DistributedDataParallel) and getattr(each, "process_group", None) is before:
             try:
                 _wrappers.move(each, before, now)
-                _failures.pop(id(each), None)
             except Exception as error:  # the others have to go on
-                _failures[id(each)] = f"{type(error).__name__}: {error}"
+                _wrappers.failures[id(each)] = f"{type(error).__name__}: {error}"
         elif issubclass(type(each), torch.nn.SyncBatchNorm) and each.process_group is before:
             each.process_group = now

@@ -60,8 +60,8 @@ def set_seed(seed: int) -> None:
 
 
 def seed_afresh() -> None:
-    """Ranks are copies of one process. As in processes of their own, no two draw the same numbers before they are
-    seeded."""
+    """Gives each rank random numbers of its own before a cell seeds them, as separate processes have. The ranks are
+    copies of one process."""
     random.seed()
     torch.seed()
     numpy = sys.modules.get("numpy")
@@ -71,7 +71,7 @@ def seed_afresh() -> None:
 
 def _arguments(given: dict[str, str]) -> Callable[..., Any]:
     def arg(name: str, default: Any = None) -> Any:
-        """What `--arg NAME=VALUE` gave, as a value of the type of `default`, which stands for it where nothing was
+        """Returns what `--arg NAME=VALUE` gave, as a value of the type of `default`, or `default` where nothing was
         given."""
         if name not in given:
             if default is None:

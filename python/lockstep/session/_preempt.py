@@ -31,8 +31,8 @@ def run() -> None:
 
 
 def outlive_slurm_signals() -> None:
-    """Slurm sends its signals to all processes of a step at once. Those of a session are ended by its shell, in order. As
-    protocol/slurm_signals.h: within a job of Slurm, and without an effect on copies of this process."""
+    """Ignores the signals that Slurm sends to all processes of a step at once: the shell ends those of a session in
+    order. As protocol/slurm_signals.h: within a job of Slurm, and without an effect on copies of this process."""
     if not os.environ.get("SLURM_JOB_ID"):
         return
     owner = os.getpid()

@@ -1,4 +1,4 @@
-"""The prompt of a rank of a session: that of a stopped rank, and what a session asks of its ranks besides."""
+"""The prompt of a rank of a session: that of a stopped rank, with further questions and functions of a session."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class SessionPrompt(_prompt.Prompt):
         return answer
 
     def _hang(self) -> dict[str, Any]:
-        """What protocol::question::Hang asks."""
+        """The answer to protocol::question::Hang."""
         flight = _library.call("calls_in_flight")
         native = _library.call("native_stack")
         return {

@@ -26,12 +26,12 @@ _SERVE = "__lockstep_serve__"
 
 
 def run_as_told() -> NoReturn:
-    """In a process that is no copy."""
+    """Runs the rank in a process that is no copy, by the settings in its environment."""
     run(json.loads(os.environ.pop(SETTINGS)))
 
 
 def run(settings: dict[str, Any]) -> NoReturn:
-    """Does not return: the process ends with the session. `settings`: shell/jobs/python_ranks.cpp."""
+    """Runs the rank until the session ends, and ends the process. `settings`: shell/jobs/python_ranks.cpp."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -62,7 +62,7 @@ def run(settings: dict[str, Any]) -> NoReturn:
 
 
 def _sit_at_prompt(settings: dict[str, Any]) -> None:
-    """Cells run in the module __main__, as in an interpreter of one's own: what they define can be pickled."""
+    """Serves the prompt. Cells run in the module __main__, as in an interpreter: what they define can be pickled."""
     main = types.ModuleType("__main__")
     main.__dict__.update(_names.of_cells(settings))
     _magics.initial = {*main.__dict__, "display", _SERVE}
@@ -81,12 +81,12 @@ def _sit_at_prompt(settings: dict[str, Any]) -> None:
 
 
 def _pass_breakpoint(*_: Any, **__: Any) -> None:
-    """pdb would read from a person, and a cell has no input."""
+    """Takes the place of Python's breakpoint(): pdb would read from a person, and a cell has no input."""
     sys.stderr.write("breakpoint() is passed over: a cell has no input; after an exception, %debug shows its frames\n")
 
 
 def _end(code: int) -> NoReturn:
-    """As an interpreter ends, but for what waits for other ranks."""
+    """Ends the process as an interpreter ends, except for what waits for other ranks."""
     try:
         atexit._run_exitfuncs()
         _capture.flush()

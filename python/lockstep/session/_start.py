@@ -24,8 +24,8 @@ _LONGEST_ORDER = 1 << 20
 
 
 def main() -> NoReturn:
-    """The plan of the session comes as JSON on the standard input, and one for each rank that is started again from a
-    socket, with its descriptors."""
+    """Starts the ranks by the plan of the session, which comes as JSON on the standard input. The plan of a rank that
+    is started again comes from a socket, with its descriptors."""
     plan: dict[str, Any] = json.load(sys.stdin)
     report, orders = plan["report"], socket.socket(fileno=plan["orders"])
     _preempt.outlive_slurm_signals()

@@ -1,7 +1,8 @@
-"""The names of the cells that hold state, and the generators: what `%restart --from` and `%checkpoint` share."""
+"""The names of the cells that hold state, and the generators, for `%restart --from` and `%checkpoint`."""
 
 from __future__ import annotations
 
+import keyword
 import random
 import sys
 from typing import Any
@@ -11,8 +12,13 @@ import torch.distributed as dist
 
 
 def values(names: dict[str, Any]) -> list[tuple[str, Any]]:
-    """By name, but those of Python itself, and `_`, which means a value that nobody needs."""
-    return sorted((name, value) for name, value in names.items() if name != "_" and not name.startswith("__"))
+    """The values by name, except those of Python itself, and `_`, which means a value that nobody needs."""
+    return [(name, names[name]) for name in sorted(filter(is_name, names)) if name != "_" and not name.startswith("__")]
+
+
+def is_name(name: Any) -> bool:
+    """Whether code can use a key of globals() as a name."""
+    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def parameters(names: dict[str, Any]) -> dict[int, str]:
@@ -26,7 +32,7 @@ def parameters(names: dict[str, Any]) -> dict[int, str]:
 
 
 def has_state_dict(value: Any) -> bool:
-    """Of a scheduler, a scaler and their like."""
+    """Whether `value` has a state_dict, as a scheduler, a scaler and their like."""
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
@@ -35,7 +41,7 @@ def form_of(value: Any) -> list[str]:
 
 
 def gather(value: Any) -> list[Any]:
-    """That of each rank of the default group."""
+    """The values of all ranks of the default group. Collective."""
     everything: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everything, value)
     return everything
@@ -53,8 +59,27 @@ def words(ranks: list[int]) -> str:
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {text}"
 
 
+def keep_types(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Keeps the types of the state: torch would give it the type of its parameter, also where it had another one."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    for index, saved in state.get("state", {}).items():
+        if not (isinstance(index, int) and 0 <= index < len(parameters) and isinstance(saved, dict)):
+            continue
+        mine = optimizer.state.get(parameters[index], {})
+        for key, each in saved.items():
+            now = mine.get(key)
+            if isinstance(each, torch.Tensor) and isinstance(now, torch.Tensor) and now.dtype != each.dtype:
+                mine[key] = each.to(now.device)
+
+
+def text_of(error: BaseException) -> str:
+    """The first line of an error: torch adds its own stack."""
+    first = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
 def read_generators(*, of_all_devices: bool = False) -> dict[str, Any]:
-    """Of torch, `random` and NumPy; "cuda" is that of the current device, or a list."""
+    """The states of the generators of torch, `random` and NumPy; "cuda" is that of the current device, or a list."""
     numpy = sys.modules.get("numpy")
     read_cuda = torch.cuda.get_rng_state_all if of_all_devices else torch.cuda.get_rng_state
     return {
@@ -66,7 +91,7 @@ def read_generators(*, of_all_devices: bool = False) -> dict[str, Any]:
 
 
 def write_generators(saved: dict[str, Any]) -> None:
-    """What read_generators() has returned."""
+    """Sets the generators to the result of read_generators()."""
     torch.set_rng_state(saved["torch"])
     if isinstance(saved["cuda"], list):
         torch.cuda.set_rng_state_all(saved["cuda"])

@@ -1,1 +1,1 @@
-"""What inspectors look at: values as lists of tensors, samples, steps that are run and undone."""
+"""The subjects of inspectors: values as lists of tensors, samples, steps that are run and undone."""

@@ -10,7 +10,7 @@ _uncounted = 0
 
 @contextlib.contextmanager
 def uncounted(active: bool) -> Iterator[None]:
-    """An inspector runs a step and undoes it: no step is counted."""
+    """Counts no steps within it, if `active`: an inspector runs a step and undoes it."""
     global _uncounted
     _uncounted += active
     try:

@@ -1,4 +1,4 @@
-"""What is looked at, taken apart into names, tensors and values. Nothing is compared or judged here."""
+"""Takes objects apart into names, tensors and values for inspectors. Nothing is compared or judged here."""
 
 from __future__ import annotations
 
@@ -36,25 +36,35 @@ def joined(prefix: str, name: str) -> str:
     return prefix + name if name.startswith("[") else f"{prefix}.{name}"
 
 
+def _uncompiled(module: Any) -> Any:
+    """The module that torch.compile wraps, or the module itself."""
+    while isinstance(module, Module) and module._modules.get("_orig_mod") is not None:
+        module = module._modules["_orig_mod"]
+    return module
+
+
+def wrapper_of(module: Any) -> torch.nn.parallel.DistributedDataParallel | None:
+    """The DistributedDataParallel that a module is, also under torch.compile; None for other objects."""
+    module = _uncompiled(module)
+    return module if isinstance(module, torch.nn.parallel.DistributedDataParallel) else None
+
+
 def is_ddp(module: Any) -> bool:
-    return isinstance(module, torch.nn.parallel.DistributedDataParallel)
+    return wrapper_of(module) is not None
 
 
 def bare(module: Module) -> Module:
-    """The module that DistributedDataParallel wraps, or the module itself."""
-    if is_ddp(module):
-        inner = module.module
-        assert isinstance(inner, Module)
-        return inner
-    return module
+    """The module that DistributedDataParallel and torch.compile wrap, or the module itself."""
+    wrapper = wrapper_of(module)
+    inner = _uncompiled(module if wrapper is None else wrapper.module)
+    assert isinstance(inner, Module)
+    return inner
 
 
 def ranks_of(module: Any) -> list[int] | None:
     """The ranks over which DistributedDataParallel reduces; None without it."""
-    if not is_ddp(module):
-        return None
-    ranks: list[int] = _group.ranks_of(module.process_group)
-    return ranks
+    wrapper = wrapper_of(module)
+    return None if wrapper is None else list(_group.ranks_of(wrapper.process_group))
 
 
 class Tensors:
@@ -88,7 +98,7 @@ class Description:
             self.add_part(name, kind, part)
 
     def add_part(self, name: str, kind: str, part: _sharding.Part) -> None:
-        """How it is divided should be equal on all ranks, and its contents on those that have the same place."""
+        """Adds a part. Its division should be equal on all ranks, its contents on those that have the same place."""
         self.add_value(joined(name, "layout"), "value", part.layout)
         if part.local is None:
             self.json["elsewhere"] += 1
@@ -102,7 +112,7 @@ class Description:
                                    "mesh": mesh, "trainable": trainable})
 
     def add_alone(self, name: str, kind: str, value: Any) -> None:
-        """What only this rank has, and which nothing on other ranks stands beside."""
+        """Adds a value that only this rank has, and that is compared with no other."""
         if isinstance(value, torch.Tensor):
             rank = _group.number()
             self._add_local(name, kind, value, f"rank {rank}", [rank], False)
@@ -111,7 +121,7 @@ class Description:
         self.json["items"].append({"name": name, "kind": kind, "value": value})
 
     def add_any(self, name: str, kind: str, value: Any) -> None:
-        """Tensors and values, also in containers."""
+        """Adds tensors and values, also in containers."""
         if isinstance(value, Module):
             self.add_module(value, name)
         elif isinstance(value, Optimizer):
@@ -166,21 +176,26 @@ class Description:
             self.add_tensor(joined(prefix, plain_name(name)), "parameter", parameter)
         for name, buffer in inner.named_buffers():
             self.add_tensor(joined(prefix, plain_name(name)), "buffer", buffer)
-        modes = [[joined(prefix, plain_name(name + ".")[:-1]), each.training] for name, each in inner.named_modules()]
-        if not prefix:
+        modes = [(plain_name(name + ".")[:-1], each.training) for name, each in inner.named_modules()]
+        if prefix:
+            self.add_value(joined(prefix, "training"), "mode", _modes_text(modes))
+        else:
             self.json["modes"] = modes
             self.json["dropout"] = any(each.training and _drops_out(each) for each in inner.modules())
-        if is_ddp(module):
-            # The wrapper makes buffers equal at the next forward; in training a forward may have changed them since.
-            self.json["buffers_are_local"] = not module.broadcast_buffers
-            self.json["buffers_are_written"] = bool(module.broadcast_buffers and inner.training)
+        if any(True for _ in inner.buffers()):
+            # The wrapper makes buffers equal at the next forward; in training a forward may have changed them since. This
+            # excuses those of a container only where it is so for all of its modules.
+            wrapper = wrapper_of(module)
+            for key, excused in (("buffers_are_local", wrapper is not None and not wrapper.broadcast_buffers),
+                                 ("buffers_are_written", wrapper is not None and wrapper.broadcast_buffers and inner.training)):
+                self.json[key] = bool(excused and self.json.get(key, True))
 
     def doubt(self, is_fault: bool, kind: str, text: str) -> None:
-        """Stands in place of an `ok`. It follows from the items: ranks on which these are equal have it alike."""
+        """Adds a finding in place of the `ok`. It follows from the items: ranks with equal items have the same one."""
         self.json["doubt"] = {"is_fault": is_fault, "kind": kind, "text": text}
 
     def add_optimizer(self, optimizer: Optimizer, names: Mapping[torch.Tensor, str], prefix: str = "") -> None:
-        """`names`: of parameters. Without them a parameter has the name that its group gives it, or its number."""
+        """Adds an optimizer. A parameter that `names` lacks has the name that its group gives it, or its number."""
         groups = optimizer.param_groups
         for number, group in enumerate(groups):
             of_group = prefix if len(groups) == 1 else joined(prefix, str(number))
@@ -199,6 +214,13 @@ class Description:
                     add(joined(joined(of_group, name), str(key)), "state", value)
 
 
+def _modes_text(modes: list[tuple[str, bool]]) -> str:
+    """Returns "train(), norm eval()", as python/operators/subjects.cpp does for a module that is in no container."""
+    by_name = dict(modes)
+    return ", ".join(f"{name} {'train()' if training else 'eval()'}".strip() for name, training in modes
+                     if not name or by_name.get(name.rpartition(".")[0]) != training)
+
+
 def _drops_out(module: Module) -> bool:
     if isinstance(module, torch.nn.modules.dropout._DropoutNd):
         return module.p > 0
@@ -207,7 +229,7 @@ def _drops_out(module: Module) -> bool:
 
 
 def _plain_value(value: Any) -> Any:
-    """As text where it is longer than the integers that JSON has in C++."""
+    """The value, as text where it is an integer that is too long for JSON in C++."""
     return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
@@ -219,8 +241,8 @@ def _is_array(value: Any) -> bool:
 
 
 def _tensor_of(array: Any) -> torch.Tensor:
-    """The array's own memory, where torch can have it: neither read-only, nor of negative strides, nor of the other
-    byte order."""
+    """A tensor in the array's own memory, unless that is read-only, or has negative strides or the other byte order:
+    then in a copy."""
     if not array.flags.writeable or min(array.strides, default=1) < 0 or not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return torch.from_numpy(array)
@@ -246,7 +268,7 @@ inputs_seen: weakref.WeakKeyDictionary[Module, list[int]] = weakref.WeakKeyDicti
 
 
 def observe_inputs(module: Module) -> torch.utils.hooks.RemovableHandle:
-    """Which batch a rank reads is not seen in gradients that are reduced before backward ends."""
+    """Observes the batches that a rank reads, which gradients that are reduced before backward ends do not show."""
     def before_forward(module: Module, args: Any, kwargs: Any) -> None:
         tensors = [each for each in torch.utils._pytree.tree_leaves((args, kwargs))
                    if isinstance(each, torch.Tensor) and not _sharding.is_dtensor(each) and each.layout == torch.strided
@@ -329,10 +351,10 @@ def gradients(value: Any, name: str, tensors: Tensors) -> dict[str, Any]:
         named = [
             (plain_name(key), each) for key, each in bare(value).named_parameters() if key not in ignored
         ]
-        if is_ddp(value):
+        if (ddp := wrapper_of(value)) is not None:
             wrapper = {
-                "skips_unused": bool(value.find_unused_parameters or value.static_graph),
-                "last_forward_was_local": not value.require_forward_param_sync,
+                "skips_unused": bool(ddp.find_unused_parameters or ddp.static_graph),
+                "last_forward_was_local": not ddp.require_forward_param_sync,
             }
     elif isinstance(value, Optimizer):
         kind = "optimizer"

@@ -15,7 +15,7 @@ import torch
 
 from lockstep.core.errors import ArgumentError
 
-_MOST = 1 << 26  # of a sampler whose dataset has no length
+_MOST = 1 << 26  # samples of a sampler whose dataset has no length
 
 
 @dataclass
@@ -49,7 +49,7 @@ def _generators(value: Any) -> Iterator[torch.Generator]:
 
 
 def _readers(value: Any) -> list[Any]:
-    """A loader, a sampler, and the samplers that it asks, which have attributes."""
+    """The loader or sampler, and the samplers that it reads from, where these have attributes."""
     found: list[Any] = []
     left = [value]
     while left:
@@ -62,7 +62,7 @@ def _readers(value: Any) -> list[Any]:
 
 
 def _draws(value: Any) -> list[Callable[[], None]]:
-    """Functions that set the generators of Python and NumPy that it has back to where they are."""
+    """Functions that set the generators of Python and NumPy among the attributes of `value` back to their states."""
     restorers: list[Callable[[], None]] = []
     numpy = sys.modules.get("numpy")
     for each in vars(value).values():
@@ -100,7 +100,7 @@ def _unchanged(value: Any) -> Iterator[None]:
 
 
 def _read(value: Any, samples: list[int], batches: list[int], size: int | None) -> bool:
-    """Appends what `value` gives; returns whether it gives batches. `size`: of the dataset."""
+    """Appends what `value` gives; returns whether it gives batches. `size` is that of the dataset."""
     in_batches = False
     most = _MOST if size is None else max(1 << 20, 4 * size)  # samplers may repeat samples
     for each in value:
@@ -156,7 +156,7 @@ def _length(value: Any) -> int | None:
 
 
 def _worker_seed(value: Any) -> int | None:
-    """What a loader draws at the beginning of an epoch, and adds the number of the worker to."""
+    """The seed that a loader draws at the beginning of an epoch, to which each worker adds its number."""
     if not isinstance(value, torch.utils.data.DataLoader) or not value.num_workers or value.worker_init_fn is not None:
         return None
     with _unchanged(value):

@@ -50,7 +50,7 @@ def local_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def is_flattened(parameter: torch.Tensor) -> bool:
-    """Whether FullyShardedDataParallel divides it, without the rest of the tensor knowing."""
+    """Whether FullyShardedDataParallel divides the parameter as a flat tensor or a part of one."""
     return bool(getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False))
 
 
@@ -63,7 +63,7 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 
 def part_of(tensor: torch.Tensor) -> Part | None:
-    """None for a tensor that is not divided."""
+    """This rank's part of a DTensor; None for a tensor that is not divided."""
     if not is_dtensor(tensor):
         return None
     mesh, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]
@@ -87,7 +87,7 @@ def _placement(placement: Any) -> str:
 
 
 def flat_units(module: torch.nn.Module) -> list[FlatUnit]:
-    """Of FullyShardedDataParallel; empty for other modules, and for fully_shard, whose parameters are DTensors."""
+    """The flat units of FullyShardedDataParallel; none for other modules, and for fully_shard, which makes DTensors."""
     if "torch.distributed.fsdp.fully_sharded_data_parallel" not in sys.modules:
         return []
     from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy

@@ -1,8 +1,8 @@
-"""Steps that an inspector runs: the function, and the state that it changes and that is restored afterwards.
+"""Steps that an inspector runs: the function, and the state that it changes, which is restored afterwards.
 
-The library restores the contents of tensors and torch's generators, bit by bit and in place. What Python's objects have
-besides is restored here: the dictionaries of optimizers, state_dict() of schedulers and scalers, Python's and NumPy's
-random numbers.
+The library restores the contents of tensors and torch's generators, bit by bit and in place. The other state of
+Python's objects is restored here: the dictionaries of optimizers, state_dict() of schedulers and scalers, Python's and
+NumPy's random numbers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Callbacks:
 
 
 class OtherState:
-    """What objects have besides tensors, as it was when this was made."""
+    """The state of objects besides tensors, as it was when this was made."""
 
     def __init__(self, objects: Sequence[Any]) -> None:
         self._restorers: list[Callable[[], None]] = []
@@ -127,7 +127,7 @@ class OtherState:
 
 
 def _kept(value: Any) -> Any:
-    """A copy; of a tensor (a learning rate may be one) itself: the library restores its contents."""
+    """A copy of the value; a tensor (a learning rate may be one) is not copied: the library restores its contents."""
     return value if isinstance(value, torch.Tensor) else copy.copy(value)
 
 
@@ -174,7 +174,7 @@ def _tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def ddp_among(objects: Sequence[Any]) -> list[torch.nn.parallel.DistributedDataParallel]:
-    return [each for each in objects if _describe.is_ddp(each)]
+    return [wrapper for each in objects if (wrapper := _describe.wrapper_of(each)) is not None]
 
 
 def group_of(wrappers: Sequence[torch.nn.parallel.DistributedDataParallel]) -> dict[str, Any] | None:

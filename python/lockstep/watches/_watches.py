@@ -1,4 +1,4 @@
-"""Watches: they look while training runs, until they are closed."""
+"""Watches: inspectors that look while training runs, until they are closed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def step(*objects: Any, batch: Any = None) -> _record_step.Step | None:
 
 
 def _after_step(found: list[tuple[int, Finding]]) -> None:
-    """`found`: by `watch`, with its number, on every rank. What `nan_watch` finds is among what this rank publishes."""
+    """`found`: findings of `watch` on every rank, with the watch's number. Those of `nan_watch` are among what this
+    rank publishes."""
     bad_values = _publish.take_bad_values()
     raising = [each for each in _open if each.raise_on_fault]
     numbers = {number for each in raising for number in each._numbers}
@@ -87,7 +88,7 @@ def _check_optimizer(optimizer: Any) -> None:
 
 
 def _count_steps_of(optimizer: torch.optim.Optimizer) -> None:
-    """From here on, until no open watch has it."""
+    """Counts the optimizer's steps from here on, until no open watch has it."""
     _stepped.clear()
     if optimizer not in _counted:
         _counted[optimizer] = optimizer.register_step_post_hook(_optimizer_stepped)
@@ -155,7 +156,7 @@ class Watch:
         self.close()
 
     def cost(self) -> dict[str, float]:
-        """Of `watch`: steps, checks, the seconds spent in them, and the seconds since it began."""
+        """For `watch`: steps, checks, the seconds spent in checks, and the seconds since the watch began."""
         total: dict[str, float] = {}
         for each in self._numbers:
             for key, value in _library.call("watch_cost", watch=each).items():
@@ -164,7 +165,7 @@ class Watch:
         return total
 
     def status(self) -> dict[str, float]:
-        """Of `nan_watch`: how many steps, gradients, parameters and losses were checked, and how many steps were
+        """For `nan_watch`: how many steps, gradients, parameters and losses were checked, and how many steps were
         bad."""
         if not self.is_nan_watch or not self._numbers:
             raise ArgumentError("status() is that of a nan_watch that is open; this watch is "
@@ -179,7 +180,7 @@ def _close(numbers: list[int]) -> None:
 
 
 def _opened(result: dict[str, Any]) -> int:
-    """The number of a watch, or what the ranks found when they did not meet."""
+    """The number of the watch. Raises FaultFound where the ranks did not meet."""
     if "watch" in result:
         return int(result["watch"])
     _publish.flush()
@@ -302,7 +303,7 @@ def nan_watch(
         if not isinstance(each, (torch.optim.Optimizer, torch.nn.Module)):
             raise ArgumentError(f"nan_watch takes modules and optimizers; a {type(each).__name__} is neither")
     if not any(each.is_nan_watch for each in _open):
-        _publish.take_bad_values()  # of one that is closed
+        _publish.take_bad_values()  # of a watch that is closed
     arguments = _call.common("nan_watch", "", None, deadline, None, object_of_call=False)
     tensors = _describe.Tensors()
     arguments["names"] = _describe.names(tensors, *objects)

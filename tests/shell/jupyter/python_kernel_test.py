@@ -121,7 +121,9 @@ class PythonKernel(unittest.TestCase):
 
     def test_nothing_is_left(self):
         kernel = Kernel("lockstep-python")
-        self.assertEqual(kernel.run("1 + 1")[0]["status"], "ok")
+        reply, published = kernel.run("class Table:\n    def _repr_html_(self): return '<table>'\ndisplay(Table())")  # its first cell
+        self.assertEqual(reply["status"], "ok", reply)
+        self.assertIn("<table>", str([each["content"] for each in published]))
         processes = children(kernel.pid)
         self.assertGreater(len(processes), 3)  # the store, what has started the ranks, and the ranks
         kernel.close()
