@@ -84,8 +84,9 @@ void WatchedGroup::prepare(std::shared_ptr<BackendConnector> new_connector) {
 
 void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation) {
   generation_ = generation;
+  if (slot_in_log().generation != generation) slot_in_log().last_before = seq;  // else peers are added
   slot_in_log().generation = generation;
-  slot_in_log().last_entered = slot_in_log().last_before = seq;
+  slot_in_log().last_entered = seq;
   slot_in_log().clear_counts();  // what was sent before and never received is lost
   tag_counts_.clear();
   std::shared_ptr<BackendConnector> connector;

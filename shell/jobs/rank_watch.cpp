@@ -27,9 +27,10 @@ void RankWatch::look() {
     }
     // A rank may end within milliseconds: its parent has not asked for its end then.
     if (wait_status_of_zombie(pid, each.facts.start_time)) {
-      if (ended_.contains({pid, each.facts.start_time})) continue;
+      if (!ended_.insert({pid, each.facts.start_time}).second) continue;
       listener_.came(each);
       report_end(each);
+      continue;
     }
     if (!each.is_alive) continue;
     Descriptor pidfd = open_process(static_cast<pid_t>(pid));

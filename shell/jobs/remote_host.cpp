@@ -54,7 +54,8 @@ RemoteHost::RemoteHost(EventLoop& loop, std::string name, std::string hub, Liste
       hub_(std::move(hub)),
       tunnels_(loop,
                [this](int64_t number, std::string bytes) { write(Piece{.connection = number}, {std::move(bytes)}); }),
-      next_ping_(loop) {}
+      next_ping_(loop),
+      silence_(Clock::now(), kPingEvery) {}
 
 void RemoteHost::start(const Host& host, const std::string& program) {
   Pipe to = make_pipe(), from = make_pipe();
@@ -77,7 +78,7 @@ void RemoteHost::begin(Descriptor to, Descriptor from) {
   outbox_.open(std::move(to));
   from_ = std::move(from);
   set_nonblocking(from_.get());
-  heard_at_ = looked_at_ = Clock::now();
+  silence_ = Silence(Clock::now(), kPingEvery);
   loop_.watch(from_.get(), [this] { read(); });
   loop_.watch(has_messages_.get(), [this] { take_messages(); });
   ping();
@@ -94,11 +95,13 @@ void RemoteHost::leave() { outbox_.close(); }
 
 bool RemoteHost::is_here() const { return hello_ && hello_->machine == dist::machine_identity(); }
 
-bool RemoteHost::answers() const { return state_ == State::heard && lost_words_.empty() && silence() < kSilentAfter; }
+bool RemoteHost::answers() const {
+  return state_ == State::heard && lost_words_.empty() && silence_.length() < kSilentAfter;
+}
 
 std::string RemoteHost::absence() const {
   if (!lost_words_.empty()) return lost_words_;
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(silence()).count();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(silence_.length()).count();
   return state_ == State::starting ? fmt::format("its relay has not answered for {} s", seconds)
                                    : fmt::format("no word for {} s", seconds);
 }
@@ -119,14 +122,8 @@ void RemoteHost::write(const ToRelay& message, std::vector<std::string> frames, 
                  is_urgent);
 }
 
-void RemoteHost::look() {
-  const auto now = Clock::now();
-  if (const auto unseen = now - looked_at_; unseen > kPingEvery) heard_at_ += unseen - kPingEvery;
-  looked_at_ = now;
-}
-
 void RemoteHost::read() {
-  look();
+  silence_.look(Clock::now());
   std::string bytes;
   Reading found = Reading::bytes;
   while ((found = read_some(from_.get(), bytes)) == Reading::bytes) {
@@ -146,7 +143,7 @@ void RemoteHost::read() {
     }
     if (is_greeted_) assembler_.append(bytes);
     while (auto message = is_greeted_ ? assembler_.next() : std::nullopt) {
-      heard_at_ = looked_at_;
+      silence_.end();
       FromRelay decoded = protocol::decode_variant<FromRelay>(message->header);
       if (auto* answer = std::get_if<AskAnswer>(&decoded)) {
         if (const auto asked = asked_.find(answer->number); asked != asked_.end())
@@ -277,15 +274,16 @@ void RemoteHost::take(FromRelay&& message, std::vector<std::string> frames) {
 }
 
 void RemoteHost::ping() {
-  look();
-  if (silence() >= kLostAfter) {
-    hang_up(fmt::format("no word for {} s", std::chrono::duration_cast<std::chrono::seconds>(silence()).count()));
+  silence_.look(Clock::now());
+  if (silence_.length() >= kLostAfter) {
+    hang_up(
+        fmt::format("no word for {} s", std::chrono::duration_cast<std::chrono::seconds>(silence_.length()).count()));
     return;
   }
-  if (silence() >= kSilentAfter && state_ != State::silent) {
+  if (silence_.length() >= kSilentAfter && state_ != State::silent) {
     const bool was_heard = state_ == State::heard;
     if (was_heard) state_ = State::silent, was_silent_ = true;
-    if (was_heard || silence() < kSilentAfter + kPingEvery) listener_.changed(*this);
+    if (was_heard || silence_.length() < kSilentAfter + kPingEvery) listener_.changed(*this);
   }
   send_ping();
   next_ping_.set_after(kPingEvery, [this] { ping(); });
@@ -350,8 +348,8 @@ std::map<int, json> RemoteHost::take_logs(int64_t number, Clock::time_point end)
 void RemoteHost::serve_until(const std::function<bool()>& done, Clock::time_point end) {
   if (!done() && from_) read();  // what has come while others were waited for
   // Nothing else asks meanwhile whether the host is there.
-  while (!done() && from_ && Clock::now() < end && silence() < kSilentAfter) {
-    look();
+  while (!done() && from_ && Clock::now() < end && silence_.length() < kSilentAfter) {
+    silence_.look(Clock::now());
     if (Clock::now() >= pinged_at_ + kPingEvery) send_ping();
     pollfd polled[2] = {{from_.get(), POLLIN, 0}, {outbox_.waiting(), POLLOUT, 0}};
     if (poll_until(polled, std::min(end, pinged_at_ + kPingEvery)) < 0) break;

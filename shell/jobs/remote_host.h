@@ -23,6 +23,7 @@
 #include "shell/jobs/rank_ends.h"
 #include "shell/jobs/relay_messages.h"
 #include "shell/jobs/relay_outbox.h"
+#include "shell/jobs/silence.h"
 #include "shell/processes/deadline.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/launcher.h"
@@ -113,10 +114,6 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   void ping();
   void send_ping();
   void take(const Pong& pong);
-  /// Notes that messages of the relay are looked for now. Time in which nobody has looked is no silence of the host.
-  void look();
-  /// Returns how long nothing has come although somebody has looked for it.
-  Clock::duration silence() const { return looked_at_ - heard_at_; }
   /// Gives the relay up. The loop lets the listener know.
   void hang_up(std::string why);
   void move_times(SeenEnd& end) const;
@@ -137,7 +134,7 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   bool is_greeted_ = false;
   protocol::MessageAssembler assembler_;
   std::vector<std::pair<FromRelay, std::vector<std::string>>> messages_;
-  // By the number of the request. Logs that nobody waits for any more are dropped.
+  // By the number of the request. Logs that take_logs() did not get in time are dropped.
   std::map<int64_t, std::optional<std::map<int, nlohmann::json>>> logs_;
   std::optional<RelayHello> hello_;
   std::map<int64_t, RankSeen> members_;  // by pid; not JobMember, which keeps its host
@@ -150,7 +147,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   const std::string hub_;
   Tunnels tunnels_;
   Deadline next_ping_;
-  Clock::time_point heard_at_, looked_at_, pinged_at_;
+  Silence silence_;
+  Clock::time_point pinged_at_;
   int64_t ping_ = 0, pinged_ns_ = 0;  // the ping that is under way
   Clock::duration trip_ = Clock::duration::max();  // of the ping by which the clocks are known
   Clock::time_point clocks_known_at_;  // when that ping was answered

@@ -218,6 +218,7 @@ class Relay {
   }
 
   void came(const JobMember& rank) {
+    if (!rank.is_alive && !is_of_watched_job(rank)) return;
     reported_.erase(rank.folder());
     ranks_[rank.facts.pid] = rank;
     say_rank(rank);
@@ -229,6 +230,7 @@ class Relay {
   }
 
   void ended(const JobMember& rank, SeenEnd end) {
+    if (!seen_.contains(rank.facts.pid)) return;
     ranks_.erase(rank.facts.pid);
     inspect::Remains left;
     if (end.said && end.said->how == "threw") add_left_dumps(rank.folder(), end.rank, rank.facts.world_size, left);

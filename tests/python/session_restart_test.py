@@ -396,7 +396,7 @@ for i in range(3): row = data[i]
 a_list, a_view, a_queue, hidden = table[0], array[:2], collections.deque([data[5]]), torch.utils.data.TensorDataset(torch.arange(4.0))
 item, loose, loose_list, flat, A, B = hidden[0][0], torch.zeros(2), [1], torch.zeros(6), torch.zeros(1), torch.ones(1)
 ring, pieces, zero = [A, B], [flat[:3], flat[3:]], numpy.array(1.0)
-same_zero, holder = zero, {"zero": zero}
+same_zero, holder, square = zero, {"zero": zero}, torch.zeros(2, 2)
 trained, trained_list, plain, weight_queue = torch.ones(2, requires_grad=True), [torch.ones(2, requires_grad=True)], torch.zeros(2, 2), collections.deque([net_a.weight])
 optimizer, velocity, decayed = torch.optim.SGD([trained], 0.1), {each: 0 for each in net_a.parameters()}, collections.deque([{net_a.bias}])
 nibbles, ints, draws = torch.zeros(4, dtype=torch.uint8).view(torch.uint4), [1, 2], numpy.random.Generator(numpy.random.MT19937(1))
@@ -411,13 +411,13 @@ ended, was = Ended(), trained
 MOVED = """for i in range(3, 6): row = data[i]
 a_list, a_view, a_queue[0], item, best, layer = table[2], array[4:], data[4], hidden[2][0], net_b, layers[0]
 later, later_list, later_net, trained_too = torch.full((2,), 9.0), [9], made(9), trained
-loose, loose_list, one = later, later_list, later_net; other = net_b
+loose, loose_list, one, square = later, later_list, later_net, later_net.weight.data; other = net_b
 ring[:] = [B, A]; flat += 7; zero += 1; plain = net_b.weight
 with torch.no_grad(): trained += 1
 trained.requires_grad_(False); trained_list[:] = [torch.zeros(3)]
 """
 HAS = """print("has", data.tolist(), table, array.tolist(), row.tolist(), a_list, a_view.tolist(), a_queue[0].tolist(), hidden.tensors[0].tolist(), item.item(),
-    loose.tolist(), loose_list, flat.tolist(), pieces[1].tolist(), A.item(), B.item(), [each.item() for each in ring], zero.item())
+    loose.tolist(), loose_list, flat.tolist(), pieces[1].tolist(), A.item(), B.item(), [each.item() for each in ring], zero.item(), square.tolist())
 print("nets", [each.weight[0, 0].item() for each in (net_a, net_b, layers[0], layers[1])], net_a.weight in velocity)
 print("same", pieces[0].data_ptr() == flat.data_ptr(), zero is same_zero is holder["zero"], trained is was is optimizer.param_groups[0]["params"][0],
     trained.requires_grad, trained.tolist(), trained_list[0].requires_grad, weight_queue[0] is net_a.weight)

@@ -3,6 +3,7 @@
 //
 //   value          shows a value that is equal on all ranks, as `k + 1` does
 //   output N       N bytes of output in lines, equal on all ranks
+//   call           makes a collective, which is alike on all ranks and ends at once
 //   hang           the last rank is done; the others sit in a barrier with it until they are freed
 //   nothing        is done
 //
@@ -50,13 +51,16 @@ class StubWorker {
     std::vector<int> all(static_cast<size_t>(size_));
     std::iota(all.begin(), all.end(), 0);
     group_ = log_.add_group("default", all, rank_, 0);
+    log_.mapping().header().compares = 1;
     socket_.set(zmq::sockopt::routing_id, text("LOCKSTEP_IDENTITY"));
     socket_.set(zmq::sockopt::linger, 1000);
     socket_.connect(text("LOCKSTEP_HUB"));
   }
 
   int run() {
-    Hello hello{.rank = rank_, .pid = ::getpid(), .host = "stub", .device = "cpu", .versions = {}, .where = {}};
+    // A host for each relay, which has started its ranks: calls of ranks of one host are not compared by the shell.
+    const std::string host = "stub-" + std::to_string(::getppid());
+    Hello hello{.rank = rank_, .pid = ::getpid(), .host = host, .device = "cpu", .versions = {}, .where = {}};
     send(hello);
     while (!has_ended_) serve();
     return 0;
@@ -104,6 +108,8 @@ class StubWorker {
     words >> what >> bytes;
     if (what == "value") send(Value{.cell = cell_, .text = "43", .data = 43, .label = {}});
     if (what == "output") write(bytes);
+    meets_ = what == "call";
+    if (meets_) log_.finish(begin_call(), dist::log_layout::EntryState::done);
     if (what == "hang" && rank_ + 1 < size_)
       enter();
     else if (unwritten_ == 0)
@@ -147,12 +153,18 @@ class StubWorker {
 
   FindingOp op() const { return {.name = "barrier", .seq = entered_, .shape = {}, .dtype = {}, .group = "default"}; }
 
-  void enter() {
+  /// Returns the entry of a collective that is entered.
+  uint64_t begin_call() {
     ++entered_;
-    missing_ = {};
     log_.set_context(cell_, 1);
-    waits_ = log_.begin(group_, entered_, {.op = dist::CollectiveOp::barrier});
+    const uint64_t entry = log_.begin(group_, entered_, {.op = dist::CollectiveOp::barrier, .signature = 1});
     log_.mapping().group(group_).last_entered = entered_;
+    return entry;
+  }
+
+  void enter() {
+    missing_ = {};
+    waits_ = begin_call();
     send(LongWait{.cell = cell_, .entry = static_cast<int64_t>(*waits_), .op = op()});
   }
 
@@ -179,7 +191,8 @@ class StubWorker {
               .error = {},
               .run_ms = 0.01 * (rank_ + 1),
               .collectives = {{"default", entered_}},
-              .regroup = status != CellStatus::ok});
+              .regroup = status != CellStatus::ok,
+              .meetings = meets_ ? std::vector<int64_t>{1} : std::vector<int64_t>()});
   }
 
   const int rank_, size_, lifeline_;
@@ -192,7 +205,7 @@ class StubWorker {
   std::optional<uint64_t> waits_;  // entry
   RankSet missing_;
   size_t unwritten_ = 0;
-  bool writes_ = false, has_ended_ = false;
+  bool writes_ = false, meets_ = false, has_ended_ = false;
 };
 
 }  // namespace

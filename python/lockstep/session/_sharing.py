@@ -9,6 +9,7 @@ import torch
 
 from lockstep.session import _plain
 
+_LARGEST_IMAGE = 1 << 30  # bytes; views of larger memory get memory of their own
 _Span = tuple[str, int, int]  # the device, and the first byte and the one behind the last
 
 
@@ -115,21 +116,24 @@ class _Group:
     def __init__(self, start: int = 0, end: int = 0) -> None:
         self._start, self.end = start, end
         self.claims: list[tuple[Any, Any]] = []
+        self._by_form: dict[Any, list[Any]] = {}  # the values of the claims
         self._drawn = 0  # of the claims, in the image
         self._image: tuple[torch.Tensor, torch.Tensor] | None = None  # the bytes that the memory gets, and which are known
 
     def add(self, part: Any, value: Any) -> None:
         self.claims.append((part, value))
+        self._by_form.setdefault(_form_of(part), []).append(value)
 
     def forget_last(self) -> None:
-        self.claims.pop()
+        part, _ = self.claims.pop()
+        self._by_form[_form_of(part)].pop()
         self._image, self._drawn = None, 0
 
     def agrees(self, part: Any, value: Any) -> bool:
         form = _form_of(part)
-        if not self.claims or any(_form_of(each) == form and _plain.same(known, value) for each, known in self.claims):
+        if not self.claims or any(_plain.same(known, value) for known in self._by_form.get(form, ())):
             return True
-        if form is None or _span_of(part) is None:
+        if form is None or _span_of(part) is None or self.end - self._start > _LARGEST_IMAGE:
             return False
         try:
             return self._has_bytes(part, value)

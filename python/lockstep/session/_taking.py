@@ -41,6 +41,9 @@ class Taking:
 
     def run(self) -> None:
         taken_by_others = self._displaced()
+        for name, value in self._here.items():
+            if isinstance(value, torch.nn.Module) and name not in self._saved:
+                self._holders.add(name, self._parts[name])
         for name in sorted(self._saved.keys() | self._here.keys(), key=self._rank_of):
             if name not in self._filled and _plain.is_value(self._here.get(name)):
                 self._holders.add(name, self._parts.get(name, ()))
@@ -53,12 +56,17 @@ class Taking:
                 self._take(name, self._saved[name])
                 self.restored.append(name)
             except Unfit as error:
-                self.left[name] = str(error)
+                self._leave(name, str(error))
             except Exception as error:  # of a class of the user's
-                self.left[name] = f"it can't be read: {_state.text_of(error)}"
+                self._leave(name, f"it can't be read: {_state.text_of(error)}")
         self._verify()
         self.restored.sort()
         self._current = ""
+
+    def _leave(self, name: str, why: str) -> None:
+        self.left[name] = why
+        if isinstance(self._here.get(name), torch.nn.Module):
+            self._holders.add(name, self._parts[name])
 
     def so_far(self) -> str:
         """What was read when something has ended it."""

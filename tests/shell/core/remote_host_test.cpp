@@ -94,6 +94,19 @@ TEST_F(RemoteHostTest, NumbersThatNoRankHasAreLeftOut) {
   EXPECT_THAT(seen_, ElementsAre(1, 3));
 }
 
+TEST(SilenceTest, TimeInWhichNobodyHasLookedIsNoSilence) {
+  const Clock::time_point start{};
+  Silence silence(start, 2s);
+  for (int second = 1; second <= 10; ++second) silence.look(start + std::chrono::seconds(second));
+  EXPECT_EQ(silence.length(), 10s);
+  silence.end();
+  EXPECT_EQ(silence.length(), 0s);
+  silence.look(start + 85s);  // this process was stopped
+  EXPECT_EQ(silence.length(), 2s);
+  silence.look(start + 86s);
+  EXPECT_EQ(silence.length(), 3s);
+}
+
 TEST(RemoteRanksTest, AWarningBeforeRanksAreStartedComesWithThem) {
   EventLoop loop;
   Relay relay;
