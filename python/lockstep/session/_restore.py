@@ -259,7 +259,7 @@ def align_wrappers(names: dict[str, Any], to: list[int], source: int | None) -> 
     world.group_count = max(count for count, _ in gathered)  # the next group has the same number everywhere
     origin = source if source is not None else next((rank for rank in range(len(gathered)) if rank not in to), 0)
     by_wrapper: dict[tuple[int, ...], list[str]] = {}  # the names of the wrapper that each rank has
-    for name in (name for name in mine if all(name in each for _, each in gathered)):
+    for name in sorted(name for name in mine if all(name in each for _, each in gathered)):
         by_wrapper.setdefault(tuple(each[name].wrapper for _, each in gathered), []).append(name)
     problems = _state.gather([_align(mine[name], [each[name] for _, each in gathered], origin)
                               for name, *_ in by_wrapper.values()])
