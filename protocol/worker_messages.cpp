@@ -61,7 +61,7 @@ LOCKSTEP_MESSAGE("peers_done", PeersDone, cell, ranks, how, collectives)
 LOCKSTEP_MESSAGE("configure", Configure, environment, directory)
 LOCKSTEP_EMPTY_MESSAGE("shutdown", Shutdown)
 
-LOCKSTEP_MESSAGE("hello", Hello, rank, pid, host, device, versions, cell_limit, where)
+LOCKSTEP_MESSAGE("hello", Hello, rank, pid, host, machine, device, versions, cell_limit, where)
 LOCKSTEP_MESSAGE("ready", Ready, threads)
 LOCKSTEP_MESSAGE("not_ready", NotReady, message)
 LOCKSTEP_MESSAGE("loaded", Loaded, cell, ok, message, warning)

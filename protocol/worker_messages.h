@@ -231,6 +231,7 @@ struct Hello {
   int rank = 0;
   int64_t pid = 0;
   std::string host;
+  std::string machine;  // dist::machine_identity(): several machines may have one name
   std::string device;  // "cpu", "cuda:1"
   Versions versions;
   int64_t cell_limit = 0;  // loaded objects that the system's limit on mappings allows

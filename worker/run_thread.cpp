@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "collectives/log/meetings.h"
+#include "collectives/log/process_identity.h"
 #include "collectives/session_group.h"
 #include "inspectors/exchange/report.h"
 #include "protocol/environment.h"
@@ -73,6 +74,7 @@ bool RunThread::start() {
   hello.rank = configuration_.rank;
   hello.pid = ::getpid();
   hello.host = protocol::host_name();
+  hello.machine = dist::machine_identity();
   hello.device = configuration_.device;
   hello.versions.libtorch = libtorch_version();
   hello.cell_limit = cells_left();

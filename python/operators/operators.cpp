@@ -5,6 +5,7 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
+#include "collectives/log/process_identity.h"
 #include "collectives/watch/spelling.h"
 #include "inspectors/exchange/participants.h"
 #include "inspectors/trace/program_log.h"
@@ -223,7 +224,10 @@ void use_python_hooks(const Call& call) {
 
 json start(const Call& call) {
   use_python_hooks(call);
-  return {{"protocol", kProtocolVersion}, {"lockstep", kVersion}, {"output_window", protocol::kOutputWindow}};
+  return {{"protocol", kProtocolVersion},
+          {"lockstep", kVersion},
+          {"output_window", protocol::kOutputWindow},
+          {"machine", dist::machine_identity()}};
 }
 
 json agent_start(const Call& call) { return start_agent(call.arguments); }

@@ -1,5 +1,7 @@
 #include "shell/cells/cell_output.h"
 
+#include <malloc.h>
+
 #include <map>
 #include <utility>
 
@@ -8,6 +10,8 @@
 namespace lockstep::shell {
 
 using Clock = EventLoop::Clock;
+
+constexpr size_t kMuch = 16 << 20;  // bytes of output
 
 CellOutput::CellOutput(const CellServices& services, std::function<void(const RankSet&, const std::string&)> marked)
     : workers_(services.workers),
@@ -27,6 +31,7 @@ void CellOutput::left(int rank) {
 
 void CellOutput::output(int rank, int64_t number, Stream stream, std::string bytes) {
   if (early_) early_(rank, stream, bytes);
+  taken_ += bytes.size();
   merger_.output(rank, number, stream, std::move(bytes), Clock::now());
   due_.serve(merger_);
 }
@@ -40,6 +45,11 @@ void CellOutput::value(int rank, int64_t number, protocol::Value value) {
 void CellOutput::mark(int rank, int64_t number, std::string name) {
   merger_.mark(rank, number, std::move(name), Clock::now());
   due_.serve(merger_);
+}
+
+void CellOutput::flush() {
+  merger_.flush();
+  if (std::exchange(taken_, 0) > kMuch) ::malloc_trim(0);  // glibc keeps what is freed in the middle of its heap
 }
 
 void CellOutput::give_credit(const RankSet& ranks, int64_t bytes) {

@@ -1,6 +1,7 @@
 // Turns the ranks' messages with output and values into events. They are merged (output_merger.h), and confirmed to the
 // ranks by credit once the front end has taken them.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -28,8 +29,8 @@ class CellOutput {
   void output(int rank, int64_t number, Stream stream, std::string bytes);
   void value(int rank, int64_t number, protocol::Value value);
   void mark(int rank, int64_t number, std::string name);
-  /// Emits what is held back.
-  void flush() { merger_.flush(); }
+  /// Emits what is held back. Returns memory that much output has taken to the system.
+  void flush();
 
  private:
   void give_credit(const RankSet& ranks, int64_t bytes);
@@ -39,6 +40,7 @@ class CellOutput {
   OutputMerger merger_;
   Deadline due_;
   std::map<int, int64_t> owed_credit_;  // bytes
+  size_t taken_ = 0;  // bytes of output since the last flush()
 };
 
 }  // namespace lockstep::shell

@@ -65,7 +65,8 @@ void RankGroup::watch_process(int number, pid_t pid, int pidfd) {
 }
 
 bool RankGroup::share_machine() const {
-  return std::ranges::all_of(ranks_, [this](const Rank& each) { return each.info.host == ranks_.front().info.host; });
+  const std::string& machine = ranks_.front().info.hello.machine;
+  return std::ranges::all_of(ranks_, [&](const Rank& each) { return each.info.hello.machine == machine; });
 }
 
 void RankGroup::send_object(const RankSet& ranks, protocol::Load load, std::string bytes) {

@@ -58,9 +58,15 @@ class StubWorker {
   }
 
   int run() {
-    // A host for each relay, which has started its ranks: calls of ranks of one host are not compared by the shell.
-    const std::string host = "stub-" + std::to_string(::getppid());
-    Hello hello{.rank = rank_, .pid = ::getpid(), .host = host, .device = "cpu", .versions = {}, .where = {}};
+    // A machine for each relay, which has started its ranks: calls of ranks of one machine are not compared by the shell.
+    const std::string machine = "stub-" + std::to_string(::getppid());
+    Hello hello{.rank = rank_,
+                .pid = ::getpid(),
+                .host = "stub",
+                .machine = machine,
+                .device = "cpu",
+                .versions = {},
+                .where = {}};
     send(hello);
     while (!has_ended_) serve();
     return 0;

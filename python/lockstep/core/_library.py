@@ -132,7 +132,8 @@ def load() -> None:
 
 
 def constant(name: str) -> Any:
-    """A constant of protocol/: "protocol" and "lockstep" are versions, "output_window" is in bytes."""
+    """A constant of the library: "protocol" and "lockstep" are versions, "output_window" is in bytes, "machine" is the
+    identity of this machine."""
     load()
     return _constants[name]
 

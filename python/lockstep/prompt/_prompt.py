@@ -65,7 +65,7 @@ class Prompt:
     def _greet(self) -> None:
         self._shell.send({
             "kind": "hello", "rank": self._rank, "pid": self._process, "host": socket.gethostname(),
-            "device": _device.name(),
+            "machine": _library.constant("machine"), "device": _device.name(),
             "versions": {"protocol": self._shell.protocol, "lockstep": _library.constant("lockstep"),
                          "libtorch": str(torch.__version__), "compiler": ""},
             "where": _frames.place_of(self._frames.selected),

@@ -149,6 +149,16 @@ TEST_F(RankGroupTest, ARankThatIsLetGoIsBackAtTheStart) {
   EXPECT_EQ(group_->rank(0).state, State::starting);
 }
 
+TEST_F(RankGroupTest, MachinesMayHaveOneName) {
+  TestGroup group(loop_, endpoint_ + "-of-two", 2, {});
+  Process first(endpoint_ + "-of-two", group.begin(0)), second(endpoint_ + "-of-two", group.begin(1));
+  first.send(protocol::Hello{.rank = 0, .host = "localhost", .machine = "one"});
+  second.send(protocol::Hello{.rank = 1, .host = "localhost", .machine = "another"});
+  group.wait_connected();
+  EXPECT_FALSE(group.share_machine());
+  EXPECT_TRUE(group_->share_machine());
+}
+
 TEST_F(RankGroupTest, AStartFailsWithARankThatIsNotReady) {
   process_->send(protocol::Hello{});
   process_->send(protocol::NotReady{.message = "no memory"});
