@@ -51,6 +51,22 @@ std::string slip_in(const CLI::App& app, int argc, char** argv) {
   return "";
 }
 
+/// Throws UsageError where an option has another option of the command in place of its value. CLI11 would take that as
+/// the value: `--json --no-journal` would write a file of that name.
+void require_values(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* command = &app;
+  for (int i = 1; i + 1 < argc && std::string_view(argv[i]) != "--"; ++i) {
+    for (const CLI::App* each : command->get_subcommands([](const CLI::App*) { return true; }))
+      if (each->get_name() == argv[i]) command = each;
+    const std::string next = argv[i + 1];
+    const CLI::Option* const option = argv[i][0] == '-' ? command->get_option_no_throw(argv[i]) : nullptr;
+    if (option && option->get_items_expected_min() > 0 && next.starts_with("--") && next.size() > 2 &&
+        command->get_option_no_throw(next.substr(0, next.find('='))))
+      throw UsageError(std::string(argv[i]) + " needs a value, and " + next + " is another option. " + argv[i] + ": " +
+                       option->get_description());
+  }
+}
+
 int refuse(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
   const bool is_slip = dynamic_cast<const CLI::ExtrasError*>(&error) || dynamic_cast<const CLI::RequiredError*>(&error);
@@ -109,6 +125,7 @@ int run_main(int argc, char** argv) {
       target.final_callback([&chosen, run = std::move(run)] { chosen = run; });
     }
   }
+  require_values(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

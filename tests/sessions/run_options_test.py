@@ -139,6 +139,12 @@ class RunOptions(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn("--junit /nonexistent/out.xml can't be written", out)
 
+    def test_an_option_in_place_of_a_value(self):
+        code, out = run(self.name, "--json", "--no-journal", folder=self.folder.name)
+        self.assertEqual(code, 2)
+        self.assertIn("--json needs a value, and --no-journal is another option", out)
+        self.assertFalse(pathlib.Path(self.folder.name, "--no-journal").exists())
+
 
 class RunOptionsOfNotebooks(RunOptions):
     name = "script.ipynb"
