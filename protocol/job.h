@@ -66,6 +66,7 @@ struct JobRank {
   std::optional<RankEnd> end;
   std::optional<RankStop> stop;
 
+  /// Whether a rank can have these numbers. They may come from another machine.
   bool is_possible() const { return rank >= 0 && rank < world_size && world_size <= kMostRanks; }
 };
 

@@ -98,7 +98,7 @@ class Sessions(unittest.TestCase):
             self.addCleanup(node.run, "umount", self.hosts.home)
         here = self.hosts["hub"].run("mktemp", "-d").strip()  # in a /tmp that only the hub sees
         net = ("struct Net : torch::nn::Module { torch::nn::Linear fc{4, 2}; Net() { register_module(\"fc\", fc); }"
-                  " torch::Tensor forward(torch::Tensor x) { return fc(x); } };")
+               " torch::Tensor forward(torch::Tensor x) { return fc(x); } };")
         output = self.run_cells([net, "auto net = std::make_shared<Net>(); ddp::DistributedDataParallel model(net);",
                                  "model.forward(torch::ones({3, 4})).sum().backward();", "%verify net", "%grads net"], cwd=here)
         self.assertIn(f"node2 has no folder {here} (No such file or directory): its ranks start in {self.hosts.home}\n", output)

@@ -21,7 +21,8 @@ BUILD = pathlib.Path(os.environ["LOCKSTEP_BUILD"])
 
 def run(code, *, arguments=(), copied=True, **more):
     # Not in the tree: Python would take its folder of headers for a package named lockstep.
-    done = subprocess.run([copies.interpreter() if copied else sys.executable, "-c", code, *arguments], env=environment(**more), stdout=subprocess.PIPE,
+    python = copies.interpreter() if copied else sys.executable
+    done = subprocess.run([python, "-c", code, *arguments], env=environment(**more), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, cwd="/")
     assert done.returncode == 0, done.stdout[-4000:]
     return done.stdout.strip()

@@ -81,10 +81,13 @@ def threw(rank):
 
 def both_threw(rank):
     """Neither is the consequence of the other."""
+    store = dist.distributed_c10d._get_default_store()
     if rank == CULPRIT:
+        store.set("the first has failed", "")
         raise ValueError("the first")
     if rank + CULPRIT == dist.get_world_size() - 1:
-        time.sleep(3)
+        store.wait(["the first has failed"])
+        time.sleep(3)  # ends are told in whole seconds
         raise ValueError("the second")
     time.sleep(FOREVER)
 
