@@ -21,8 +21,9 @@ namespace {
 // How long the rank that saw a mismatch waits for the others to come to the same number, so that every rank's message
 // can name all calls; and how long a rank whose connection was closed waits for the death of a peer as its cause.
 constexpr auto kPatience = std::chrono::milliseconds(250);
-// A group that is closed waits this long before it shuts connections on which a device still runs collectives.
-constexpr auto kDevicePatience = std::chrono::milliseconds(1500);
+// How long a group that is closed waits for collectives that have not ended: those on a device, and those that a peer
+// may not have entered. Then it shuts the connections.
+constexpr std::chrono::milliseconds kCloseTimeout{1500};
 constexpr size_t kTagCapacity = 1 << 16;  // of which sends and receives are counted
 
 void wake(Atomic<uint32_t>& word) {
@@ -126,19 +127,29 @@ void WatchedGroup::break_off(BreakCause cause, const std::string& message, const
   if (connector) connector->interrupt();  // after the cause is written, which the peers read
 }
 
+bool WatchedGroup::has_entered(const PeerInGroup& peer, int64_t seq) const {
+  return peer.peer.log && peer.peer.log->group(peer.slot).last_entered.load(std::memory_order_seq_cst) >= seq;
+}
+
 bool WatchedGroup::has_stuck_collective() {
   constexpr auto kPause = std::chrono::milliseconds(2);
-  const auto end = std::chrono::steady_clock::now() + kDevicePatience;
+  const auto begin = std::chrono::steady_clock::now();
   for (;;) {
     device_works_->refresh();
     device_progress().look();
-    bool any = false, on_device = device_works_->pending();
+    bool any = false, all_run = true;
     for (const CollectiveRecord& record : CollectiveLogReader(log_->mapping()).in_flight()) {
       if (record.group != std::string_view(slot_in_log().name)) continue;
+      if (record.point_to_point && !record.on_device) return true;  // it is logged as done when somebody waits for it
       any = true;
-      on_device |= record.on_device;
+      all_run &= !record.on_device && peers_.size() + 1 == identity_.ranks.size() &&
+                 std::ranges::all_of(peers_, [&](const PeerInGroup& peer) {
+                   return has_entered(peer, record.seq) && peer.peer.alive();
+                 });
     }
-    if (!any || !on_device || std::chrono::steady_clock::now() >= end) return any;
+    if (!any) return false;
+    // One that all ranks have entered moves its data, however long that takes.
+    if (std::chrono::steady_clock::now() - begin >= (all_run ? identity_.timeout : kCloseTimeout)) return true;
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -340,8 +351,7 @@ void WatchedGroup::wait_for_arrivals(int64_t seq) const {
     const uint32_t seen = arrivals.load();
     bool all = true;
     for (const PeerInGroup& peer : peers_)
-      if (peer.peer.log && peer.peer.log->group(peer.slot).last_entered.load(std::memory_order_seq_cst) < seq)
-        all = false;
+      if (peer.peer.log && !has_entered(peer, seq)) all = false;
     const int64_t left = deadline - monotonic_ns();
     if (all || left <= 0) return;
     wait_for_change(arrivals, seen, std::chrono::nanoseconds(left));

@@ -168,7 +168,10 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   Departures departures(const std::vector<PeerInGroup>& peers) const;
   /// The connector `of` reports it.
   void connection_ended(const BackendConnector* of);
-  /// Whether a collective of this rank has not ended. Devices get a moment to end theirs.
+  /// Returns false where the peer's log is not known.
+  bool has_entered(const PeerInGroup& peer, int64_t seq) const;
+  /// Waits for the collectives of this rank that have not ended, also those that the program never waited for. Returns
+  /// whether one does not end.
   bool has_stuck_collective();
   void device_ended(const DeviceOperation& operation, DeviceEnd end);
 

@@ -340,5 +340,18 @@ TEST(Groups, AloneWithoutAnyVariable) {
   dist::init_process_group("gloo");
 }
 
+// The other ranks need this rank's part, although its program never asks for the end.
+TEST(Collectives, OneThatNobodyWaitsForEndsBeforeItsGroupIsClosed) {
+  for (const bool one_is_late : {false, true})
+    spawn_ranks(2, [&](int rank, int) {
+      at::Tensor large = at::ones({20'000'000});
+      if (rank == 1 && one_is_late) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const dist::Work work = dist::all_reduce(large, dist::ReduceOp::SUM, {}, true);
+      if (rank == 1) work.wait();
+      dist::destroy_process_group();
+      EXPECT_EQ(large[-1].item<float>(), 2);
+    });
+}
+
 }  // namespace
 }  // namespace lockstep
