@@ -1,5 +1,6 @@
 #include "ddp/checkpoint.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +13,7 @@
 #include <random>
 
 #include "collectives/dist.h"
+#include "ddp/checkpoint_contents.h"
 #include "ddp/saved_state.h"
 #include "protocol/checksum.h"
 #include "protocol/descriptor.h"
@@ -26,8 +28,6 @@ using detail::tensor_of;
 using detail::tensors_of;
 using nlohmann::json;
 namespace fs = std::filesystem;
-
-constexpr int kVersion = 1;  // of the form of the files
 
 /// Returns what is written of a tensor: in host memory, without the rest of the storage that it is a view of.
 torch::Tensor without_surroundings(const torch::Tensor& tensor) {
@@ -50,8 +50,36 @@ bool has_same_form(const torch::Tensor& a, const torch::Tensor& b) {
   return a.defined() && b.defined() && a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type();
 }
 
-/// Whether each element has memory of its own, so that copy_() can write it.
-bool is_writable_in_place(const torch::Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
+/// Whether copy_() can write it: an expanded tensor has elements that share memory.
+bool is_writable_in_place(const torch::Tensor& tensor) {
+  return at::has_internal_overlap(tensor) != at::MemOverlap::Yes;
+}
+
+/// Which of the modules within `module` are in training, by name; its own name is "".
+json modes_of(const torch::nn::Module& module) {
+  json modes = json::object();
+  for (const auto& each : module.named_modules()) modes[each.key()] = each.value()->is_training();
+  return modes;
+}
+void set_modes(torch::nn::Module& module, const json& modes) {
+  for (const auto& each : module.named_modules())
+    each.value()->train(modes.value(each.key(), module.is_training()));  // outer ones first
+}
+
+bool can_be_filled(const torch::Tensor& mine, const torch::Tensor& saved) {
+  return has_same_form(mine, saved) && is_writable_in_place(mine);
+}
+
+/// Writes `saved` into the memory of `mine`, so that others who hold the tensor see it, too; makes another tensor where
+/// that is not possible.
+void write_into(torch::Tensor& mine, const torch::Tensor& saved, bool requires_grad) {
+  if (can_be_filled(mine, saved))
+    mine.detach().copy_(saved);
+  else if (saved.defined())
+    mine = saved.to(mine.defined() ? mine.device() : torch::Device(torch::kCPU)).set_requires_grad(requires_grad);
+  else
+    mine = saved;
+}
 
 /// The shapes and types of what it steps: a state of others can be loaded, and fails in a later step.
 json forms_of(const torch::optim::Optimizer& optimizer) {
@@ -169,15 +197,10 @@ struct Checkpoint::File {
       in.read(key, found, /*is_buffer=*/true);
       return found;
     };
-    const std::string list = bytes_of(tensor("contents"));
-    const auto check = [](bool is_whole) {
-      if (!is_whole) throw std::runtime_error("its bytes are not those that were written");
-    };
-    check(bytes_of(tensor("checksum")) == std::to_string(protocol::checksum(list)));
-    contents = json::parse(list);
+    contents = detail::read_checkpoint_list(bytes_of(tensor("contents")), bytes_of(tensor("checksum")));
     for (const json& sum : contents.at("checksums")) {
       read.push_back(tensor("tensor" + std::to_string(read.size())));
-      check(checksum(read.back()) == sum);
+      if (checksum(read.back()) != sum) throw std::runtime_error("its bytes are not those that were written");
     }
   }
 };
@@ -201,13 +224,14 @@ std::string Checkpoint::write(const Entry& entry, File& file) {
   } else if (entry.tensors) {
     if (!std::ranges::all_of(*entry.tensors, can_be_written)) return kForm;
     described["list"] = json::array();
-    for (const torch::Tensor& each : *entry.tensors) described["list"].push_back(file.write(each));
+    for (const torch::Tensor& each : *entry.tensors)
+      described["list"].push_back({file.write(each), each.defined() && each.requires_grad()});
   } else if (entry.module) {
     const auto tensors = tensors_of(*entry.module);
     if (!std::ranges::all_of(tensors, [](const auto& each) { return can_be_written(each.second); })) return kForm;
     described["module"] = json::object();
     for (const auto& [key, tensor] : tensors) described["module"][key] = file.write(tensor);
-    described["is_training"] = entry.module->is_training();
+    described["modes"] = modes_of(*entry.module);
     if (entry.wrapper) described["layout"] = detail::layout_of(*entry.wrapper);
   } else if (entry.optimizer) {
     const detail::SavedOptimizer saved = detail::save(*entry.optimizer);
@@ -226,7 +250,8 @@ std::string Checkpoint::write(const Entry& entry, File& file) {
 
 CheckpointReport Checkpoint::write() {
   File file;
-  file.contents = {{"version", kVersion}, {"ranks", dist::get_world_size()}, {"names", json::object()}};
+  file.contents = {
+      {"version", detail::kCheckpointVersion}, {"ranks", dist::get_world_size()}, {"names", json::object()}};
   file.contents["id"] = dist::all_gather_object(std::random_device()()).front();
   std::map<std::string, std::string> left;
   CheckpointReport report;
@@ -275,27 +300,13 @@ std::string Checkpoint::read(Entry& entry, File& file) {
   if (entry.tensor) {
     const torch::Tensor saved = file.tensor(described.at("tensor"));
     torch::Tensor& mine = *entry.tensor;
-    if (has_same_form(mine, saved) && is_writable_in_place(mine))
-      mine.detach().copy_(saved);  // so that others who hold the tensor see it, too
-    else if (entry.is_constant)
-      return "it is a constant, and had another shape or type";
-    else if (saved.defined())
-      mine = saved.to(mine.defined() ? mine.device() : torch::Device(torch::kCPU))
-                 .set_requires_grad(described.at("requires_grad").get<bool>());
-    else
-      mine = saved;
+    if (entry.is_constant && !can_be_filled(mine, saved)) return "it is a constant, and had another shape or type";
+    write_into(mine, saved, described.at("requires_grad"));
   } else if (entry.tensors) {
-    std::vector<torch::Tensor> all;
-    for (const json& number : described.at("list")) all.push_back(file.tensor(number));
+    std::vector<std::pair<torch::Tensor, bool>> all;
+    for (const json& each : described.at("list")) all.emplace_back(file.tensor(each.at(0)), each.at(1));
     entry.tensors->resize(all.size());
-    for (size_t i = 0; i < all.size(); ++i) {
-      torch::Tensor& mine = (*entry.tensors)[i];
-      const torch::Tensor& saved = all[i];
-      if (has_same_form(mine, saved) && is_writable_in_place(mine))
-        mine.detach().copy_(saved);
-      else
-        mine = saved.defined() && mine.defined() ? saved.to(mine.device()) : saved;
-    }
+    for (size_t i = 0; i < all.size(); ++i) write_into((*entry.tensors)[i], all[i].first, all[i].second);
   } else if (entry.module) {
     const json& numbers = described.at("module");
     const auto tensors = tensors_of(*entry.module);
@@ -304,7 +315,7 @@ std::string Checkpoint::read(Entry& entry, File& file) {
         return key + " was not there, or had another shape or type";
     if (numbers.size() != tensors.size()) return "it had more parameters or buffers";
     for (const auto& [key, mine] : tensors) mine.detach().copy_(file.tensor(numbers[key]));
-    entry.module->train(described.at("is_training").get<bool>());
+    set_modes(*entry.module, described.at("modes"));
     if (entry.wrapper) detail::take_over(*entry.wrapper, described.at("layout"));
   } else if (entry.optimizer) {
     if (forms_of(*entry.optimizer) != described.at("groups")) return "it stepped parameters of other shapes or types";
@@ -313,7 +324,7 @@ std::string Checkpoint::read(Entry& entry, File& file) {
     if (!why.empty() && before.problem.empty()) detail::load(*entry.optimizer, before.bytes);
     return why;
   } else if (entry.assign) {
-    entry.assign(json::from_cbor(bytes_of(file.tensor(described.at("value")))));
+    entry.assign(detail::read_plain_value(bytes_of(file.tensor(described.at("value")))));
   } else {
     return "it is empty";
   }
@@ -330,16 +341,7 @@ CheckpointReport Checkpoint::read() {
       problem = "there is no " + path;
     } else {
       file.load(path);
-      const auto ranks = file.contents.at("ranks").get<int>();
-      if (const int version = file.contents.at("version"); version != kVersion)
-        problem = fmt::format("{} is of another version of Lockstep (its form is {}, and {} is read)", path, version,
-                              kVersion);
-      else if (ranks != dist::get_world_size())
-        problem = fmt::format("it is of {} rank{}, and the session has {}", ranks, ranks == 1 ? "" : "s",
-                              dist::get_world_size());
-      else if (!file.contents.at("names").is_object() || !file.contents.at("generators").is_object() ||
-               !file.contents.at("id").is_number_unsigned())
-        problem = path + " is no checkpoint of a session";
+      problem = detail::problem_of_checkpoint_list(file.contents, path, dist::get_world_size());
     }
   } catch (const std::exception& error) {
     problem = path + " is no checkpoint of a session, or is damaged: " + detail::message_of(error);

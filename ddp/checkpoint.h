@@ -3,7 +3,7 @@
 //
 //   ddp::Checkpoint("runs/a").add("net", net).add("optimizer", optimizer).add("step", step).write();   // on all ranks
 //
-// A checkpoint has tensors and vectors of them, modules (parameters, buffers, whether they are in training), wrappers
+// A checkpoint has tensors and vectors of them, modules (parameters, buffers, which are in training), wrappers
 // (with the layout of their buckets), optimizers (state and options), plain values, and the generators. The report
 // names other objects as left out. Gradients, and what a module holds without having registered it, are not written.
 #pragma once
@@ -79,7 +79,7 @@ class Checkpoint {
   template <typename T>
   Checkpoint& add(const std::string& name, T&& given) {
     using Object = std::remove_cvref_t<T>;
-    auto& object = const_cast<Object&>(given);
+    auto& object = detail::without_const(given);
     Entry entry{.name = name, .type = &typeid(Object), .is_constant = std::is_const_v<std::remove_reference_t<T>>};
     if constexpr (std::is_same_v<Object, torch::Tensor>) {
       entry.tensor = &object;

@@ -62,6 +62,7 @@ bool State::needs_reducer() const {
 }
 
 void State::make_reducer(std::vector<std::vector<size_t>> layout) {
+  const Thawed thawed(replica_.parameters());
   restore_accumulators();
   reducer_.make(replica_, options_, group_, std::move(layout));
   step_.transition(Event::kReset);

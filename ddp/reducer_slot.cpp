@@ -117,6 +117,7 @@ void ReducerSlot::make(const Replica& replica, const Options& options, const Tra
                              .lazy_bucket_allocation = options.lazy_bucket_allocation()};
   for (size_t i = 0; i < replica.names().size(); ++i) arguments.names.emplace(i, replica.names()[i]);
   clear();  // takes its hooks off the parameters before the new ones are put on
+  const Thawed thawed(replica.parameters());
   {
     const PlainBucketViews plain;
     reducer_ = make_reducer<ReadableReducer>(std::move(arguments));

@@ -197,4 +197,13 @@ void Replica::broadcast(const c10::intrusive_ptr<c10d::ProcessGroup>& group, int
   if (!tensors.empty()) c10d::broadcast_coalesced(group, tensors, kBroadcastBytes, src);
 }
 
+Thawed::Thawed(const std::vector<torch::Tensor>& parameters) {
+  for (const torch::Tensor& parameter : parameters)
+    if (!parameter.requires_grad()) frozen_.push_back(parameter.set_requires_grad(true));
+}
+
+Thawed::~Thawed() {
+  for (const torch::Tensor& parameter : frozen_) parameter.set_requires_grad(false);
+}
+
 }  // namespace lockstep::ddp::detail

@@ -57,4 +57,17 @@ class Replica {
   std::vector<std::pair<std::string, torch::Tensor>> buffers_;
 };
 
+/// While it lives, all parameters require gradients, also those that the program has frozen since they were wrapped:
+/// others have no node on which c10d's Reducer could put its hook.
+class Thawed {
+ public:
+  explicit Thawed(const std::vector<torch::Tensor>& parameters);
+  ~Thawed();
+  Thawed(const Thawed&) = delete;
+  Thawed& operator=(const Thawed&) = delete;
+
+ private:
+  std::vector<torch::Tensor> frozen_;
+};
+
 }  // namespace lockstep::ddp::detail

@@ -1,11 +1,13 @@
 #include "ddp/restore.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <ostream>
 #include <typeinfo>
 #include <unordered_map>
+#include <utility>
 
 #include "collectives/dist.h"
 #include "collectives/session_group.h"
@@ -21,6 +23,11 @@ using detail::SavedOptimizer;
 using nlohmann::json;
 
 constexpr size_t kMostListed = 4;  // names of what was lost
+
+/// Whether it can be sent as it is, and received.
+bool can_be_copied(const torch::Tensor& tensor) {
+  return tensor.layout() == torch::kStrided && at::has_internal_overlap(tensor) != at::MemOverlap::Yes;
+}
 
 json description_of(const torch::Tensor& tensor) {
   return {{"shape", tensor.sizes().vec()}, {"dtype", static_cast<int>(tensor.scalar_type())}};
@@ -79,6 +86,10 @@ void Restoration::add_module(const std::string& name, torch::nn::Module& module,
   for (size_t i = 0; i < tensors_.size(); ++i) known.emplace(tensors_[i].tensor.unsafeGetTensorImpl(), i);
   const auto add = [&](const std::string& key, const torch::Tensor& tensor, bool is_synchronised) {
     if (!tensor.defined()) return;
+    if (!can_be_copied(tensor)) {
+      left_.insert(name + "." + key + ": it is sparse, or its elements share memory");
+      return;
+    }
     const auto [found, is_new] = known.emplace(tensor.unsafeGetTensorImpl(), tensors_.size());
     if (is_new)
       tensors_.push_back({name + "." + key, tensor, is_synchronised});
@@ -210,8 +221,9 @@ std::set<std::string> Restoration::copy_tensors(const std::vector<json>& all, Re
   return lost;
 }
 
-bool Restoration::steps_the_same(torch::optim::Optimizer& optimizer, const json& mine, const json& source) {
-  bool same = mine == source;
+std::string Restoration::difference_of(torch::optim::Optimizer& optimizer, const json& mine, const json& source) {
+  std::string difference;
+  if (mine != source) difference = fmt::format("it steps other parameters there than on rank {} (a shard)", from_);
   for (size_t group = 0; group < source.at("groups").size(); ++group)
     for (size_t i = 0; i < source["groups"][group].size(); ++i) {
       const json& described = source["groups"][group][i];
@@ -223,9 +235,13 @@ bool Restoration::steps_the_same(torch::optim::Optimizer& optimizer, const json&
               : torch::empty(described.at("shape").get<std::vector<int64_t>>(),
                              torch::dtype(described.at("dtype").get<c10::ScalarType>()).device(device_of(optimizer)));
       dist::broadcast(theirs, from_);
-      if (has_it && !is_same(optimizer.param_groups()[group].params()[i], theirs)) same = false;
+      if (has_it && !is_same(optimizer.param_groups()[group].params()[i], theirs))
+        difference = fmt::format(
+            "parameters that it steps are of no module among the names of the session, and differ there from those of "
+            "rank {}. Neither they nor their state are copied",
+            from_);
     }
-  return same;
+  return difference;
 }
 
 void Restoration::copy_optimizer(const std::string& name, const std::vector<json>& all,
@@ -246,17 +262,16 @@ void Restoration::copy_optimizer(const std::string& name, const std::vector<json
                                       name, lost, lost == 1 ? "is" : "are"));
     return;
   }
-  const bool agrees = steps_the_same(optimizer, all[static_cast<size_t>(me)].at("optimizers").at(name), source);
+  const std::string difference =
+      difference_of(optimizer, all[static_cast<size_t>(me)].at("optimizers").at(name), source);
   const SavedOptimizer saved = report.to.contains(me) ? SavedOptimizer() : detail::save(optimizer);
-  const auto facts = dist::all_gather_object(
-      json{{"agrees", agrees}, {"digest", saved.digest}, {"size", saved.bytes.size()}, {"problem", saved.problem}});
-  RankSet same, shards;
-  for (const int rank : report.to)
-    (facts[static_cast<size_t>(rank)].at("agrees").get<bool>() ? same : shards).insert(rank);
-  if (!shards.empty())
-    report.lost.push_back(
-        fmt::format("{}: the state that {} held: it steps other parameters there than on rank {} (a shard)", name,
-                    shards.words(), from_));
+  const auto facts = dist::all_gather_object(json{
+      {"difference", difference}, {"digest", saved.digest}, {"size", saved.bytes.size()}, {"problem", saved.problem}});
+  std::map<std::string, RankSet> by_difference;
+  for (const int rank : report.to) by_difference[facts[static_cast<size_t>(rank)].at("difference")].insert(rank);
+  RankSet same = std::exchange(by_difference[""], {});
+  for (const auto& [why, ranks] : by_difference)
+    if (!ranks.empty()) report.lost.push_back(fmt::format("{}: the state that {} held: {}", name, ranks.words(), why));
   if (same.empty()) return;
   if (const std::string problem = facts[from].at("problem"); !problem.empty()) {
     report.lost.push_back(name + ": " + problem);
@@ -264,7 +279,7 @@ void Restoration::copy_optimizer(const std::string& name, const std::vector<json
   }
   for (const int rank : RankSet::all(dist::get_world_size()) - report.to)
     if (const json& theirs = facts[static_cast<size_t>(rank)];
-        theirs.at("agrees").get<bool>() && theirs.at("digest") != facts[from].at("digest")) {
+        theirs.at("difference") == "" && theirs.at("digest") != facts[from].at("digest")) {
       report.lost.push_back(
           fmt::format("{}: the other ranks do not agree on its state, so rank {}'s is not what was lost", name, from_));
       return;

@@ -41,12 +41,21 @@ constexpr bool is_trained() {
     return false;
 }
 
+/// A reference to a function is one, too.
+template <typename T>
+auto& without_const(T& given) {
+  if constexpr (std::is_function_v<T>)
+    return given;
+  else
+    return const_cast<std::remove_cv_t<T>&>(given);
+}
+
 /// Calls wrapper(DistributedModule&), module(torch::nn::Module&), optimizer(torch::optim::Optimizer&) or schedule() of
 /// the visitor; none of them where a pointer or a holder is empty.
 template <typename T, typename Visitor>
 void visit_trained(T& given, Visitor& visitor) {
   using Object = std::remove_cv_t<T>;
-  auto& object = const_cast<Object&>(given);
+  auto& object = without_const(given);
   if constexpr (std::derived_from<Object, DistributedModule>) {
     visitor.wrapper(object);
   } else if constexpr (std::derived_from<Object, torch::nn::Module>) {

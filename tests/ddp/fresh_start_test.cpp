@@ -31,6 +31,30 @@ TEST(Reset, MakesAWrapperUsableAfterAStepThatFailed) {
   });
 }
 
+TEST(Reset, KeepsAParameterThatWasFrozenAfterWrapping) {
+  run_ranks(2, [](Rank& rank) {
+    const auto options = Options().process_group(rank.group).find_unused_parameters(true);
+    auto net = DistributedDataParallel(Mlp(), options);
+    const torch::Tensor frozen = net->fc1->weight;
+    frozen.set_requires_grad(false);
+    net.reset();
+    EXPECT_FALSE(frozen.requires_grad());
+    net(input_of(rank)).sum().backward();
+    expect_equal_on_ranks(rank, net->fc2->weight.grad());
+    frozen.set_requires_grad(true);
+    net(input_of(rank)).sum().backward();
+    expect_equal_on_ranks(rank, flat_gradients(*net));
+  });
+}
+
+TEST(Reset, ReadsTheBucketsOfOneRankWithAFrozenParameter) {
+  run_ranks(1, [](Rank& rank) {
+    auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));
+    net->fc1->weight.set_requires_grad(false);
+    EXPECT_FALSE(net.buckets().empty());
+  });
+}
+
 TEST(Groups, CanBeExchanged) {
   run_ranks(3, [](Rank& rank) {
     auto net = DistributedDataParallel(Mlp(), Options().process_group(rank.group));

@@ -14,6 +14,7 @@
 namespace lockstep::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -162,8 +163,22 @@ TEST(Restore, NamesShardsOfOptimizers) {
     torch::optim::SGD shard({flat}, torch::optim::SGDOptions(0.1));
     const auto report = ddp::Restoration(0).add("net", net).add("other", other).add("shard", shard).run();
     EXPECT_THAT(report.lost, Contains(HasSubstr("other: the state that rank 1 held")));
-    EXPECT_THAT(report.lost, Contains(HasSubstr("shard: the state that rank 1 held")));
+    EXPECT_THAT(report.lost, Contains(AllOf(HasSubstr("shard: the state that rank 1 held"),
+                                            HasSubstr("of no module among the names of the session"))));
     EXPECT_EQ(flat[0].item<int>(), rank);
+  });
+}
+
+TEST(Restore, NamesTensorsThatCanNotBeSentAndCopiesTheRest) {
+  spawn_ranks(2, [](int rank, int) {
+    torch::nn::Linear net(2, 2);
+    for (auto& parameter : net->parameters()) parameter.data().fill_(rank);
+    net->register_buffer("sparse", torch::eye(2).to_sparse());
+    net->register_buffer("expanded", torch::ones({1}).expand({3}));
+    const auto report = ddp::restore(net, 0);
+    EXPECT_THAT(report.lost, ElementsAre(HasSubstr("net.expanded"), HasSubstr("net.sparse")));
+    EXPECT_THAT(report.restored, Contains(HasSubstr("net: 2 tensors")));
+    EXPECT_EQ(net->bias[0].item<int>(), 0);
   });
 }
 

@@ -22,6 +22,9 @@ std::map<std::string, int> counts;
 auto shard = torch::full({3}, double(rank));
 auto alias = shard;
 auto view = torch::zeros({1000})[5];
+auto grid = torch::zeros({3, 2});
+auto column = grid.select(1, 0);
+auto& function = std::puts;
 std::vector<torch::Tensor> list{torch::ones({2}), torch::Tensor()};
 std::function<int()> callback = [] { return 1; };
 auto closure = [] { return 1; };
@@ -43,12 +46,16 @@ worst = -INFINITY;
 counts["x"] = 3;
 shard += 1;
 view += 2;
+column += 4;
 list[1] = torch::zeros({2});
+list.push_back(torch::ones({1}, torch::requires_grad()));
 net->eval();
+net[3]->train();
 """
 SECOND = """// %% second half
 std::printf("names %d %g %d %g %g %d\\n", int(mode), worst, counts["x"], alias.sum().item<double>(), view.item<double>(), int(list[1].numel()));
-std::printf("training %d\\n", int(net->is_training()));
+std::printf("views %g %g %d\\n", column.sum().item<double>(), (column.fill_(7), grid.sum().item<double>()), int(list[2].requires_grad()));
+std::printf("training %d %d %d\\n", int(net->is_training()), int(net[1]->is_training()), int(net[3]->is_training()));
 net->train();
 train(5);
 std::printf("losses %d %.17g\\n", step, losses.back()); std::cout << std::flush;
@@ -67,6 +74,7 @@ def save(folder, ranks=3):
     run = session(NAMES + FIRST + f"// %% save\n%checkpoint {folder}\n" + SECOND, "-n", str(ranks))
     said = values(run)
     check(f"written to {folder}: {ranks} files" in said, f"{said} {run.events}")
+    check("function: its type, int (char const*), can't be written" in said, said)
     check("callback: its type, std::function<int ()>, can't be written" in said and "closure" not in said, said)
     return run
 
@@ -83,11 +91,13 @@ def test_training_goes_on_in_another_session_bit_for_bit():
     with tempfile.TemporaryDirectory() as folder:
         first = save(f"{folder}/a/run")
         second = session(NAMES + f"// %% load\n%restore {folder}/a/run\n" + SECOND, "-n", "3")
-        for begin in ("names", "training", "losses"):
+        for begin in ("names", "views", "training", "losses"):
             found = lines_by_rank(first, begin)
             check(len(found) == 3, f"{found}")
             check(lines_by_rank(second, begin) == found, f"{found} {lines_by_rank(second, begin)} {second.events}")
         check(lines_by_rank(first, "names")[2] == ["names 1 -inf 3 9 2 2"], f"{lines_by_rank(first, 'names')}")
+        check(lines_by_rank(first, "views")[2] == ["views 12 21 1"], f"{lines_by_rank(first, 'views')}")
+        check(lines_by_rank(first, "training")[2] == ["training 0 0 1"], f"{lines_by_rank(first, 'training')}")
         check([e["verdict"] for e in second.of("finding")] == ["ok"], f"{second.of('finding')}")
 
 
