@@ -336,8 +336,8 @@ class Terminal : private EventSink {
       Terminal* terminal = current_;
       if (!terminal) return;
       terminal->interrupted_ = true;
-      if (terminal->interactive_ && !terminal->at_prompt_ && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp())
-        ::tcflush(STDIN_FILENO, TCIFLUSH);  // a line that was begun: NoEcho has taken that from the kernel
+      if (terminal->interactive_ && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp())
+        ::tcflush(STDIN_FILENO, TCIFLUSH);  // what was typed before: NOFLSH has taken that from the kernel
       terminal->interrupt();
       if (!terminal->at_prompt_) terminal->session_.interrupt();
     });

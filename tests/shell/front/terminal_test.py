@@ -11,6 +11,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
+from processes import children, stat_of  # noqa: E402
 from terminal_screen import LIMIT_S, Program  # noqa: E402
 
 LOCKSTEP, FAKES = (sys.argv.pop(1), sys.argv.pop(1)) if len(sys.argv) > 2 else ("", "")
@@ -191,6 +192,18 @@ class OnATerminal(unittest.TestCase):
         program.wait_for("■ rank 0: interrupted")
         self.assertEqual(self.run_cell("print all", 4), "0-1 │ all")
 
+    def test_control_c_drops_what_the_prompt_has_not_read_yet(self):
+        program = self.start()
+        os.kill(program.pid, signal.SIGSTOP)
+        while stat_of(program.pid)[0] != "T":
+            program.pump(0.01)
+        program.send("abandoned")
+        program.send("\x03")
+        os.kill(program.pid, signal.SIGCONT)
+        program.wait_for(r"^In \[1\] ranks 0-1 ▸ \^C\nIn \[1\] ranks 0-1 ▸\s*\Z")
+        self.run_cell("print hello", 2)
+        self.assertNotIn("abandoned", program.screen.text())
+
     def test_comments_stand_behind_magics(self):
         self.start()
         self.run_cell("print", 2)
@@ -279,18 +292,15 @@ class OnATerminal(unittest.TestCase):
     def until_stopped(self):
         """Until a child of the program has been stopped."""
         while True:
-            with open(f"/proc/{self.program.pid}/task/{self.program.pid}/children") as file:
-                for pid in file.read().split():
-                    with open(f"/proc/{pid}/stat") as stat:
-                        if stat.read().rsplit(")", 1)[1].split()[0] == "T":
-                            return int(pid)
+            for pid in children(self.program.pid):
+                if stat_of(pid)[:1] == ["T"]:
+                    return pid
             self.program.pump(0.01)
 
     def test_enter_does_not_ask_a_stopped_compiler_and_a_question_is_given_up(self):
         program = self.start()
         self.run_cell("print", 2)
-        with open(f"/proc/{program.pid}/task/{program.pid}/children") as file:
-            compiler = int(file.read().split()[0])
+        compiler = children(program.pid)[0]
         os.kill(compiler, signal.SIGSTOP)
         program.send("f(1,\r2)")
         program.wait_for(r"2\)")
