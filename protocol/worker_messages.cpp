@@ -9,7 +9,7 @@ LOCKSTEP_MESSAGE("unreadable", Unreadable, problem)
 namespace function {
 LOCKSTEP_EMPTY_MESSAGE("barrier", Barrier)
 LOCKSTEP_EMPTY_MESSAGE("preempted", Preempted)
-LOCKSTEP_MESSAGE("python", Python, text, number, own_names, rich, again, until, met, unknown, groups)
+LOCKSTEP_MESSAGE("python", Python, text, number, own_names, shown, rich, again, until, met, unknown, groups)
 LOCKSTEP_MESSAGE("frame", Frame, move)
 LOCKSTEP_EMPTY_MESSAGE("detach", Detach)
 LOCKSTEP_MESSAGE("record", Record, steps)

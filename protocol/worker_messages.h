@@ -87,6 +87,7 @@ struct Python {
   std::string text;
   int64_t number = 0;  // what people call the cell
   bool own_names = false;  // what it assigns is not the program's
+  std::string shown;  // what tracebacks have in place of the last line of `text`; empty: that line
   bool rich = false;  // values are wanted as HTML and pictures, too: Value::data is {"mime": {TYPE: TEXT}} then
   // The process replaces a lost rank, as in Run::again. Of the statements of `text`:
   bool again = false;

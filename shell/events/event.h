@@ -41,6 +41,7 @@ struct CellEvent {
   std::optional<std::string> file;  // of a script, with the line on which the text of the cell begins
   std::optional<int> line;
   std::optional<bool> expected;  // of a script: whether status and findings are what its tags say
+  bool keeps_names = true;  // false: an interrupt has left names with a part of what was read into them
 };
 
 /// Has bytes that all of `ranks` wrote. Concatenating a rank's events of one stream gives its bytes.

@@ -26,15 +26,18 @@ std::vector<std::string> variables(SessionCore& session, const RankSet& ranks) {
 }
 
 CellOutcome run(MagicCall& call, const std::string& method) {
+  const bool reads = method == "read";
   SessionCore& session = call.session;
   const std::string folder = path_of_ranks(session, call.given.words().front());
   CellSettings settings = inspector_settings(call);
+  settings.keeps_names = !reads;
   session.check_alive(session.default_ranks());
   if (session.options().has_python_ranks()) {
     settings.own_names = true;
+    settings.shown = fmt::format("%{} {}", reads ? "restore" : "checkpoint", call.arguments);
     const std::string code =
         fmt::format("__import__('lockstep.session._checkpoint', fromlist=['{0}']).{0}({1})", method, quoted(folder));
-    return {.status = session.run_python(code, settings, 1).status, .findings = {}};
+    return {.status = session.run_python(code, settings, call.line).status, .findings = {}};
   }
   std::string code = "__lockstep::Checkpoint(" + quoted(folder) + ")";
   for (const std::string& name : variables(session, *settings.ranks))

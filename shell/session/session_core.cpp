@@ -357,7 +357,7 @@ CodeResult SessionCore::run_code(std::string_view code, const CellSettings& sett
   }
   CodeResult result = state_->runner->run(request, over);
   compiler_messages_ = result.compiler_messages;
-  if (cell) note_result(result);
+  if (cell) note_result(result, settings);
   return result;
 }
 
@@ -390,8 +390,9 @@ int64_t SessionCore::take_number() {
 }
 
 /// Adds what a part of the running cell did to the cell's event.
-void SessionCore::note_result(const CodeResult& result) {
+void SessionCore::note_result(const CodeResult& result, const CellSettings& settings) {
   RunningCell& cell = *state_->cell;
+  cell.event.keeps_names = cell.event.keeps_names && settings.keeps_names;
   cell.event.ranks = cell.event.ranks | result.ranks;
   cell.event.compile_ms += result.compile_ms;
   for (const auto& [rank, ms] : result.run_ms) cell.event.run_ms[rank] += ms;
@@ -462,6 +463,7 @@ SessionCore::Restart SessionCore::restart(const RankSet& ranks) {
     if (!restarted) break;
     result.ranks.emplace(rank, std::move(*restarted));
   }
+  if (!result.ranks.empty()) state_->record_steps = 0;  // a recording ends where a process is new
   if (!result.ranks.empty() && !state_->runner->is_interrupted()) result.is_connected = state_->runner->connect();
   result.is_interrupted = state_->runner->is_interrupted();
   return result;

@@ -216,7 +216,7 @@ class SessionCore {
   void check_ranks(const RankSet& ranks) const;
   void check_can_connect() const;
   int64_t take_number();
-  void note_result(const CodeResult& result);
+  void note_result(const CodeResult& result, const CellSettings& settings);
   std::optional<ActivityEvent> activity() const;
   void describe_session();
   SessionEvent open_workers();

@@ -178,6 +178,7 @@ CodeResult SessionCore::run_python(std::string_view code, const CellSettings& se
       .text = std::string(static_cast<size_t>(std::max(0, line - 1)), '\n') + std::string(code),
       .number = number,
       .own_names = settings.own_names,
+      .shown = settings.shown,
       .rich = options_.shows_rich_values};
   CodeResult result;
   do result = state_->runner->run_builtin(python, ranks, number);
@@ -186,7 +187,7 @@ CodeResult SessionCore::run_python(std::string_view code, const CellSettings& se
   for (const auto& [rank, status] : result.rank_status)
     if (status == CellStatus::error) raised.insert(rank);
   if (!raised.empty()) state_->raised = raised;
-  if (state_->cell) note_result(result);
+  if (state_->cell) note_result(result, settings);
   return result;
 }
 

@@ -398,7 +398,7 @@ void Renderer::draw(const CellEvent& event) {
   for (const auto& [status, ranks] : ends) {
     const std::string_view words = status == CellStatus::timeout ? "ran out of time" : to_string(status);
     drawn_ += paint(screen_, Style::note, fmt::format("{} {}: {}", signs(screen_).stopped, ranks.words(), words)) +
-              paint(screen_, Style::dim, "; variables are kept") + "\n";
+              paint(screen_, Style::dim, event.keeps_names ? "; variables are kept" : "") + "\n";
   }
 }
 

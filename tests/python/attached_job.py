@@ -1,7 +1,6 @@
 """A job that stops (jobs/prompt.py), and shells that attach to it."""
 
 import json
-import os
 import pathlib
 import re
 import signal
@@ -9,9 +8,7 @@ import subprocess
 import tempfile
 import threading
 
-from ranks import HERE, environment, launcher
-
-LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
+from ranks import HERE, LOCKSTEP, environment, launcher
 
 
 class Job:

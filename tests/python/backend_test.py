@@ -1,24 +1,19 @@
 """The backend `lockstep` of torch.distributed: the same results as with gloo, calls that are compared before data moves,
 and verdicts of `lockstep run` that are proven."""
 
+import functools
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from ranks import HERE, environment, launcher
+from ranks import HERE, WatchedJob, environment, launcher, line_in
 
-PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep"
 JOB = HERE / "jobs" / "backend.py"
+line_of = functools.partial(line_in, JOB)
 BOTH = "cpu:lockstep,cuda:lockstep"
-
-
-def line_of(text):
-    lines = JOB.read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
 class Backend(unittest.TestCase):
@@ -132,51 +127,42 @@ class Backend(unittest.TestCase):
 
 class Verdicts(unittest.TestCase):
     def run_job(self, case, *options, ranks=2):
-        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
-            os.chmod(folder, 0o700)
-            findings = pathlib.Path(folder) / "findings.jsonl"
-            runtime = pathlib.Path(folder) / "run"
-            runtime.mkdir(mode=0o700)
-            done = subprocess.run(
-                [PROGRAM, "run", *options, "--findings", findings, "--", *launcher(ranks, copied=True), "hangs.py", case],
-                cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=str(runtime), HANGS_BACKEND="lockstep"), text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            found = [json.loads(line) for line in findings.read_text().splitlines()]
-            self.assertEqual([str(each) for each in (runtime / "lockstep").glob("*")], [], "the job's folder stays")
-            return done, found
+        job = WatchedJob(lambda folder: [*launcher(ranks, copied=True), "hangs.py", case], *options, HANGS_BACKEND="lockstep")
+        self.assertEqual(job.left, [], "the job's folder stays")
+        return job
 
     def test_a_rank_that_sleeps_is_proven(self):
-        done, found = self.run_job("sleeps", "--hang-timeout", "5")
-        self.assertEqual(done.returncode, 4, done.stderr[-4000:])
-        fault = found[-1]
+        job = self.run_job("sleeps", "--hang-timeout", "5")
+        self.assertEqual(job.code, 4, job.errors[-4000:])
+        fault = job.findings[-1]
         self.assertEqual((fault["verdict"], fault["kind"], fault["ranks"], fault["reference_ranks"]),
                          ("hang", "sleeping", [1], [0]))
         self.assertIn("which rank 1 has not called; rank 1 sleeps (", fault["message"])
         self.assertNotIn("Flight Recorder", fault["message"])
 
     def test_calls_that_differ(self):
-        done, found = self.run_job("mismatch", ranks=3)
-        self.assertEqual(done.returncode, 1, done.stderr[-4000:])
-        (fault,) = [each for each in found if each["severity"] == "fault"]
+        job = self.run_job("mismatch", ranks=3)
+        self.assertEqual(job.code, 1, job.errors[-4000:])
+        (fault,) = job.faults
         self.assertEqual((fault["inspector"], fault["verdict"], fault["ranks"], fault["reference_ranks"]),
                          ("collectives", "op_mismatch", [1], [0, 2]))
         self.assertIn("rank 1 called all_reduce float32 [2, 2] SUM as #4 of group 0 (", fault["message"])
 
     def test_a_straggler(self):
-        done, found = self.run_job("straggler")
-        self.assertEqual(done.returncode, 0, done.stderr[-4000:])
-        (note,) = found
+        job = self.run_job("straggler")
+        self.assertEqual(job.code, 0, job.errors[-4000:])
+        (note,) = job.findings
         self.assertEqual((note["severity"], note["verdict"], note["ranks"]), ("note", "straggler", [1]))
         self.assertIn("of group default_pg in which ranks waited", note["message"])
 
     def test_a_healthy_job(self):
-        done, found = self.run_job("healthy", "--hang-timeout", "8")
+        job = self.run_job("healthy", "--hang-timeout", "8")
         # On a busy machine a rank may wait for a processor, and is a straggler then.
-        others = [each for each in found if each["verdict"] != "straggler"]
-        self.assertEqual((done.returncode, others), (0, []), done.stderr)
-        self.assertNotIn("✗", done.stderr)
-        if not found:
-            self.assertEqual(done.stderr, "")
+        others = [each for each in job.findings if each["verdict"] != "straggler"]
+        self.assertEqual((job.code, others), (0, []), job.errors)
+        self.assertNotIn("✗", job.errors)
+        if not job.findings:
+            self.assertEqual(job.errors, "")
 
 
 if __name__ == "__main__":

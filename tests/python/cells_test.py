@@ -6,7 +6,6 @@ import gc
 import io
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time

@@ -3,7 +3,6 @@ reference is recorded once, and compared with all candidates."""
 
 import json
 import os
-import pathlib
 import shlex
 import signal
 import subprocess
@@ -12,9 +11,8 @@ import tempfile
 import unittest
 
 import copies
-from ranks import HERE, environment, launcher
+from ranks import HERE, LOCKSTEP, environment, launcher
 
-LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
 SCRIPT = str(HERE / "jobs" / "compare_gpt.py")
 
 

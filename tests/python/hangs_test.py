@@ -1,7 +1,7 @@
 """`lockstep run -- torchrun … train.py`: jobs that hang, fail or go on (jobs/hangs.py), which nobody has edited."""
 
 import contextlib
-import json
+import functools
 import os
 import pathlib
 import select
@@ -12,41 +12,17 @@ import tempfile
 import time
 import unittest
 
-from ranks import HAS_HOOKS, HERE, environment, launcher
+from ranks import HAS_HOOKS, HERE, LOCKSTEP, WatchedJob, environment, launcher, line_in
+from processes import children, start_time
+from waiting import wait_until
 
-PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep"
-
-
-class Job:
-    """What a job came to: its exit code, its output, and the findings, of which the first cause is the last fault."""
-
-    def __init__(self, case, *options, ranks=2, torchrun=False, script="hangs.py", command=None, **more):
-        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
-            os.chmod(folder, 0o700)
-            findings = pathlib.Path(folder) / "findings.jsonl"
-            self.runtime = pathlib.Path(folder) / "run"
-            self.runtime.mkdir(mode=0o700)
-            started = subprocess.run(
-                [PROGRAM, "run", *options, "--findings", findings, "--", *(command or launcher(ranks, torchrun, copied=True)),
-                 script, case],
-                cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=str(self.runtime), **more), stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, text=True)
-            self.code, self.output = started.returncode, started.stdout
-            self.errors = "".join(line for line in started.stderr.splitlines(keepends=True)
-                                  if "no rank has appeared within" not in line)  # on a busy machine
-            self.findings = [json.loads(line) for line in findings.read_text().splitlines()]
-            self.left = [str(each) for each in (self.runtime / "lockstep").glob("*")]
-        self.faults = [each for each in self.findings if each["severity"] == "fault"]
-
-
-def line_of(text):
-    lines = (HERE / "jobs" / "hangs.py").read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if text in line)
+line_of = functools.partial(line_in, HERE / "jobs" / "hangs.py")
 
 
 class Cases(unittest.TestCase):
-    def run_case(self, case, code, *options, **more):
-        job = Job(case, *options, **more)
+    def run_case(self, case, code, *options, ranks=2, torchrun=False, script="hangs.py", command=None, **more):
+        launched = [*(command or launcher(ranks, torchrun, copied=True)), script, case]
+        job = WatchedJob(lambda folder: launched, *options, **more)
         self.assertEqual(job.code, code, job.errors[-6000:])
         self.assertEqual(job.left, [], "the job's folder stays")
         return job
@@ -203,7 +179,7 @@ class Healthy(Cases):
 class Ends(unittest.TestCase):
     def start(self, folder, case, *options, **more):
         job = subprocess.Popen(
-            [PROGRAM, "run", *options, "--", *launcher(2, copied=True), "hangs.py", case],
+            [LOCKSTEP, "run", *options, "--", *launcher(2, copied=True), "hangs.py", case],
             cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=folder, HANGS_SAYS="pid", **more),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         return job, [int(job.stdout.readline()) for _ in range(2)]
@@ -216,19 +192,13 @@ class Ends(unittest.TestCase):
                     return True
         return False
 
-    def runs(self, pid):
-        try:
-            return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-        except FileNotFoundError:
-            return False
-
     def test_a_signal_ends_the_job(self):
         with tempfile.TemporaryDirectory(prefix="ls-") as folder:
             job, ranks = self.start(folder, "sleeps")
             job.send_signal(signal.SIGINT)
             job.communicate()
             self.assertEqual(job.returncode, 130)
-            self.assertEqual([each for each in ranks if self.runs(each)], [])
+            self.assertEqual([each for each in ranks if start_time(each)], [])
             self.assertEqual(list(pathlib.Path(folder).glob("lockstep/*")), [])
 
     def test_6_a_job_that_hangs_is_ended_though_nobody_reads(self):
@@ -237,7 +207,7 @@ class Ends(unittest.TestCase):
             job.stdout.close()
             job.stderr.close()
             self.assertEqual(job.wait(), 4)
-            self.assertEqual([each for each in ranks if self.runs(each)], [])
+            self.assertEqual([each for each in ranks if start_time(each)], [])
 
     def test_a_signal_after_a_failure(self):
         with tempfile.TemporaryDirectory(prefix="ls-") as folder:
@@ -245,8 +215,7 @@ class Ends(unittest.TestCase):
             ranks = {os.pidfd_open(pid): pid for pid in (first, second)}
             (dead,), _, _ = select.select(ranks, [], [])
             time.sleep(0.5)
-            while self.is_watched(job, ranks[dead]):  # until that has been seen
-                time.sleep(0.01)
+            wait_until(lambda: not self.is_watched(job, ranks[dead]))  # until that has been seen
             job.send_signal(signal.SIGINT)
             errors = job.communicate()[1]
             self.assertEqual(job.returncode, 5, errors)
@@ -254,24 +223,24 @@ class Ends(unittest.TestCase):
 
     def test_ignored_signals_stay_ignored(self):
         done = subprocess.run(
-            [PROGRAM, "run", "--", "sh", "-c", "kill -HUP $PPID; kill -HUP $$; sleep 0.1; echo goes on"],
+            [LOCKSTEP, "run", "--", "sh", "-c", "kill -HUP $PPID; kill -HUP $$; sleep 0.1; echo goes on"],
             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN), stdout=subprocess.PIPE, text=True)
         self.assertEqual((done.returncode, done.stdout), (0, "goes on\n"))
 
     def test_6_a_job_goes_on_without_the_shell(self):
         with tempfile.TemporaryDirectory(prefix="ls-") as folder:
             job, ranks = self.start(folder, "sleeps")
-            children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+            launchers = children(job.pid)
             job.kill()
             job.wait()
-            self.assertEqual([self.runs(each) for each in ranks], [True, True])
-            for each in children:  # this job's launcher
-                os.kill(int(each), signal.SIGTERM)
+            self.assertTrue(all(map(start_time, ranks)))
+            for each in launchers:  # this job's
+                os.kill(each, signal.SIGTERM)
             job.communicate()
 
     def test_usage(self):
         def errors(*arguments):
-            done = subprocess.run([PROGRAM, "run", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            done = subprocess.run([LOCKSTEP, "run", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             return done.returncode, done.stderr
 
         code, said = errors("--json", "x", "--", "torchrun", "train.py")

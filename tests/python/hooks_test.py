@@ -1,51 +1,26 @@
 """Jobs with Gloo that nobody has edited, under `lockstep run` with torch 2.14 or newer: c10d's hooks compare the calls
 of ranks before data moves, and prove the verdicts of hangs (python/operators/job_hooks.h)."""
 
-import json
-import os
+import functools
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from ranks import HAS_HOOKS, HERE, TORCH, environment, launcher
+from ranks import HAS_HOOKS, HERE, TORCH, WatchedJob, environment, launcher, line_in
 
-PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep"
 JOB = HERE / "jobs" / "hooks.py"
+line_of = functools.partial(line_in, JOB)
 
 
 def command(ranks, folder, case):
     return [*launcher(ranks), str(JOB), "gloo", folder, case]
 
 
-def line_of(text):
-    lines = JOB.read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if text in line)
-
-
-class Job:
-    """What a job came to under `lockstep run`."""
-
-    def __init__(self, case, *options, ranks=2, **more):
-        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
-            os.chmod(folder, 0o700)
-            findings, runtime = pathlib.Path(folder, "findings.jsonl"), pathlib.Path(folder, "run")
-            runtime.mkdir(mode=0o700)
-            done = subprocess.run(
-                [PROGRAM, "run", *options, "--findings", findings, "--", *command(ranks, folder, case)],
-                cwd=HERE / "jobs", env=environment(XDG_RUNTIME_DIR=str(runtime), **more), text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            self.code, self.output, self.errors = done.returncode, done.stdout, done.stderr
-            self.findings = [json.loads(line) for line in findings.read_text().splitlines()]
-            self.results = [each.read_text() for each in sorted(pathlib.Path(folder).glob("rank-*"))]
-            self.left = [str(each) for each in (runtime / "lockstep").glob("*")]
-        self.faults = [each for each in self.findings if each["severity"] == "fault"]
-
-
 class Cases(unittest.TestCase):
-    def run_case(self, case, code, *options, **more):
-        job = Job(case, *options, **more)
+    def run_case(self, case, code, *options, ranks=2, **more):
+        job = WatchedJob(lambda folder: command(ranks, folder, case), *options, **more)
         self.assertEqual(job.code, code, job.errors[-6000:])
         self.assertEqual(job.left, [], "the job's folder stays")
         self.assertNotIn("lockstep: the collectives of", job.errors)

@@ -13,16 +13,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import lockstep
 import torch.distributed as dist
+from ranks import LOCKSTEP
+from processes import children
+from waiting import wait_until
 
-LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
 PR_SET_CHILD_SUBREAPER = 36
 STEPS = 3
-LIMIT_S = 60  # ends what hangs; judges nothing
 
 
 def rank_main(folder, rank):
@@ -87,8 +87,8 @@ class Kills(unittest.TestCase):
         self.ranks = [int(each) for each in (self.folder / "ranks").read_text().split()]
 
     def tearDown(self):
-        for child in pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():  # after a failure
-            os.kill(int(child), signal.SIGKILL)
+        for child in children("self"):  # after a failure
+            os.kill(child, signal.SIGKILL)
         self.wait_for(self.has_no_child)
         shutil.rmtree(self.folder)
 
@@ -97,11 +97,7 @@ class Kills(unittest.TestCase):
         return path.read_text(errors="replace") if path.exists() else ""
 
     def wait_for(self, condition):
-        deadline = time.monotonic() + LIMIT_S
-        while not condition():
-            if time.monotonic() > deadline:
-                raise AssertionError(self.output())
-            time.sleep(0.005)
+        wait_until(condition, self.output)
 
     def attach(self, until):
         """A shell, as far as `until`: starting, attached, in a cell, or after continue."""

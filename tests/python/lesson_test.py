@@ -1,16 +1,14 @@
 """The lessons in Python, on two ranks: what a class sees in the first one, and that its checks bite."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from ranks import TREE, environment
+from ranks import LOCKSTEP, TREE, environment
 
-LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
 FOLDER = TREE / "scripts" / "lessons" / "python"
 LESSON = FOLDER / "01-ddp-from-scratch.py"
 

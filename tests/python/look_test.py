@@ -1,6 +1,7 @@
 """`lockstep look`: jobs that nobody watches (jobs/look.py), looked at while they hang or run."""
 
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -13,17 +14,12 @@ import tempfile
 import time
 import unittest
 
-from ranks import HERE, environment, launcher
+from ranks import HERE, LOCKSTEP, environment, launcher, line_in
 
-PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep"
 JOB = HERE / "jobs" / "look.py"
+line_of = functools.partial(line_in, JOB)
 PY_SPY = pathlib.Path(sys.executable).parent / "py-spy"
 PATIENCE = 300  # seconds until a job that does not come to its hang fails the test
-
-
-def line_of(text):
-    lines = JOB.read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
 def place(text):
@@ -66,7 +62,7 @@ class Job:
 
 class Seen:
     def __init__(self, *arguments, prefix=(), **more):
-        done = subprocess.run([*prefix, str(PROGRAM), "look", *map(str, arguments)], stdout=subprocess.PIPE,
+        done = subprocess.run([*prefix, LOCKSTEP, "look", *map(str, arguments)], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, env=environment(PATH="/usr/bin:/bin"), **more)
         self.code, self.text, self.errors = done.returncode, done.stdout, done.stderr
         self.lines = self.text.splitlines()
@@ -394,7 +390,7 @@ class Processes(unittest.TestCase):
             own = subprocess.Popen(["env", "RANK=0", "WORLD_SIZE=1", "sleep", "600"])
             try:
                 as_other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-                if subprocess.run([*as_other, "test", "-x", PROGRAM]).returncode != 0:
+                if subprocess.run([*as_other, "test", "-x", LOCKSTEP]).returncode != 0:
                     self.skipTest("another user can't run the program of this build")
                 seen = Seen(own.pid, prefix=as_other)
                 self.assertEqual(seen.code, 2)

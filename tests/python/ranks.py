@@ -12,7 +12,8 @@ import copies
 
 HERE = pathlib.Path(__file__).resolve().parent
 TREE = HERE.parent.parent
-
+LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
+sys.path.insert(0, str(TREE / "tests" / "support"))
 
 TORCH = importlib.metadata.version("torch")
 # c10d's hooks log the collectives of jobs under `lockstep run`.
@@ -33,6 +34,11 @@ def leaves_core():
         _, status = os.waitpid(child.pid, 0)
         child.returncode = status
     return os.WCOREDUMP(status)
+
+
+def line_in(path, text):
+    """The number of the first line of a file that has `text`."""
+    return next(number for number, line in enumerate(path.read_text().splitlines(), 1) if text in line)
 
 
 def environment(**more):
@@ -58,3 +64,23 @@ def run_job(name, ranks, *arguments, torchrun=False, **more):
         files = [pathlib.Path(folder) / f"rank-{rank}.json" for rank in range(ranks)]
         assert done.returncode == 0 and all(file.exists() for file in files), done.stdout[-8000:]
         return [json.loads(file.read_text()) for file in files], done.stdout
+
+
+class WatchedJob:
+    """What a job came to under `lockstep run`: its exit code, what it wrote, what its ranks wrote into files rank-N, and the
+    findings, of which the first cause is the last fault. `command`: the job in a folder."""
+
+    def __init__(self, command, *options, **more):
+        with tempfile.TemporaryDirectory(prefix="ls-") as folder:
+            findings, runtime = pathlib.Path(folder, "findings.jsonl"), pathlib.Path(folder, "run")
+            runtime.mkdir(mode=0o700)
+            done = subprocess.run([LOCKSTEP, "run", *options, "--findings", findings, "--", *command(folder)], cwd=HERE / "jobs",
+                                  env=environment(XDG_RUNTIME_DIR=str(runtime), **more), text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE)
+            self.code, self.output = done.returncode, done.stdout
+            self.errors = "".join(line for line in done.stderr.splitlines(keepends=True)
+                                  if "no rank has appeared within" not in line)  # on a busy machine
+            self.findings = [json.loads(line) for line in findings.read_text().splitlines()]
+            self.results = [each.read_text() for each in sorted(pathlib.Path(folder).glob("rank-*"))]
+            self.left = [str(each) for each in (runtime / "lockstep").glob("*")]
+        self.faults = [each for each in self.findings if each["severity"] == "fault"]

@@ -1,7 +1,7 @@
 """`lockstep run --record` and `lockstep replay`: a rank runs again alone with the same bits, fails at the same line, and
 says where it is no longer the recorded run."""
 
-import os
+import functools
 import pathlib
 import re
 import subprocess
@@ -10,18 +10,12 @@ import tempfile
 import unittest
 
 import copies
-from ranks import HERE, TREE, environment, launcher
+from ranks import HERE, LOCKSTEP, environment, launcher, line_in
+from terminal_screen import Program
 
-sys.path.insert(0, str(TREE / "tests" / "support"))
-from terminal_screen import Program  # noqa: E402
-
-PROGRAM = pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep"
 JOB = HERE / "jobs" / "replay.py"
+line_of = functools.partial(line_in, JOB)
 KEPT = [0, 1, *range(5, 10)]  # of ten steps with --record 3
-
-
-def line_of(text):
-    return next(number for number, line in enumerate(JOB.read_text().splitlines(), 1) if text in line)
 
 
 def run(command, **more):
@@ -46,7 +40,7 @@ class Recorded(unittest.TestCase):
         if case not in self.recordings:
             folder = pathlib.Path(self.folder.name, case)
             folder.mkdir()
-            done = run([PROGRAM, "run", "--record", 3, "--recording", folder / "recording", *options, "--", *launcher(3, copied=True), JOB,
+            done = run([LOCKSTEP, "run", "--record", 3, "--recording", folder / "recording", *options, "--", *launcher(3, copied=True), JOB,
                         folder, runs or case], **more)
             self.assertEqual(done.returncode, code, done.stdout[-6000:])
             self.recordings[case] = folder, done.stdout
@@ -56,7 +50,7 @@ class Recorded(unittest.TestCase):
         """Replays what was recorded of `case`, with a script that is in case `runs`."""
         recording = self.recordings[case][0] / "recording"
         python = copies.interpreter() if copied else sys.executable
-        command = [PROGRAM, "replay", recording, "--rank", rank, *options, "--", python, JOB, folder, runs or case]
+        command = [LOCKSTEP, "replay", recording, "--rank", rank, *options, "--", python, JOB, folder, runs or case]
         return [str(each) for each in command]
 
     def replay(self, case, *options, rank=2, runs=None, copied=True, code=0, input=None, **more):
@@ -180,7 +174,7 @@ class Ends(Recorded):
 
 class Refusals(Recorded):
     def refused(self, *arguments):
-        done = run([PROGRAM, "replay", *arguments, "--", sys.executable, JOB, "/nowhere", "none"])
+        done = run([LOCKSTEP, "replay", *arguments, "--", sys.executable, JOB, "/nowhere", "none"])
         self.assertEqual(done.returncode, 2, done.stdout)
         return done.stdout
 
@@ -193,7 +187,7 @@ class Refusals(Recorded):
         damaged = bytearray(recording.read_bytes())
         damaged[len(damaged) // 2] ^= 1
         (folder / "damaged").write_bytes(damaged)
-        texts = [run([PROGRAM, "replay", folder / "damaged", "--rank", rank, "--", sys.executable, "-c", ""]) for rank in range(3)]
+        texts = [run([LOCKSTEP, "replay", folder / "damaged", "--rank", rank, "--", sys.executable, "-c", ""]) for rank in range(3)]
         self.assertIn("damaged", "".join(each.stdout for each in texts))
         (folder / "short").write_bytes(recording.read_bytes()[:-100])
         self.assertIn("cut off", self.refused(folder / "short", "--rank", 0))
@@ -202,7 +196,7 @@ class Refusals(Recorded):
 
     def test_programs_that_can_not_be_replayed(self):
         folder, _ = self.record("fails", 1)
-        begin = [PROGRAM, "replay", folder / "recording", "--rank", 1, "--"]
+        begin = [LOCKSTEP, "replay", folder / "recording", "--rank", 1, "--"]
         done = run(begin[:-1])
         self.assertEqual((done.returncode, "the program is missing" in done.stdout), (2, True), done.stdout)
         done = run([*begin, sys.executable, "-c", "import lockstep"])
@@ -214,12 +208,12 @@ class Refusals(Recorded):
         self.assertIn("this process is rank 0, and lockstep replay runs rank 1 alone", done.stdout)
 
     def test_arguments(self):
-        done = run([PROGRAM, "run", "--recording", "x", "--", sys.executable, "-c", ""])
+        done = run([LOCKSTEP, "run", "--recording", "x", "--", sys.executable, "-c", ""])
         self.assertEqual((done.returncode, "--recording requires --record" in done.stdout), (2, True), done.stdout)
         # Before the job runs.
         for path, problem in (("/nowhere/x", "into /nowhere: No such file"), (f"{JOB}/x", "replay.py: Not a directory"),
                               (HERE, "is a folder")):
-            done = run([PROGRAM, "run", "--record", 1, "--recording", path, "--", sys.executable, "-c", "print('has run')"])
+            done = run([LOCKSTEP, "run", "--record", 1, "--recording", path, "--", sys.executable, "-c", "print('has run')"])
             self.assertEqual((done.returncode, "has run" in done.stdout), (2, False), done.stdout)
             self.assertIn(problem, done.stdout)
 

@@ -4,59 +4,19 @@ import json
 import os
 import pathlib
 import re
-import resource
 import select
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
-import copies
-from ranks import HERE, SMALL_CORE, environment, leaves_core
-
-sys.path[:0] = [str(HERE.parent / "shell" / "terminal"), str(HERE.parent / "support")]
-from terminal_screen import Program  # noqa: E402
-from tmux import Terminal  # noqa: E402
-
-PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ )?▸ *\n?\Z"
-LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
-
-
-class Session:
-    """What `lockstep run` says about cells."""
-
-    def __init__(self, *cells, ranks=2, options=(), interrupt_at=None, **more):
-        with tempfile.TemporaryDirectory(prefix="ls", dir="/tmp") as folder:  # a socket's path is short
-            script = pathlib.Path(folder, "cells.py")
-            script.write_text("".join(f"# %%\n{each}\n" for each in cells))
-            variables = environment(**{"XDG_RUNTIME_DIR": folder, "LOCKSTEP_PYTHON": copies.interpreter(), **more})
-            process = subprocess.Popen([LOCKSTEP, "run", str(script), "-n", str(ranks), "--json", "-", *options],
-                                       env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                       cwd=folder)
-            lines = []
-            if interrupt_at:
-                for line in process.stdout:
-                    lines.append(line)
-                    if interrupt_at in line:
-                        process.send_signal(signal.SIGINT)
-                        break
-            rest, self.shown = process.communicate()
-            self.code = process.returncode
-            self.events = [json.loads(line) for line in [*lines, *rest.splitlines()]]
-
-    def of(self, kind):
-        return [each for each in self.events if each["event"] == kind]
-
-    def values(self):
-        return [(each["ranks"], each["text"]) for each in self.of("value")]
-
-    def statuses(self):
-        return [each["status"] for each in self.of("cell")]
-
-    def output(self, rank=0):
-        return "".join(each["text"] for each in self.of("output") if rank in each["ranks"])
+from ranks import LOCKSTEP, SMALL_CORE, environment, leaves_core
+from sessions import Session
+from processes import descendants
+from terminal_screen import Program
+from tmux import PROMPT, Terminal
+from waiting import wait_until
 
 
 class Cells(unittest.TestCase):
@@ -102,12 +62,12 @@ class Cells(unittest.TestCase):
         self.assertEqual([each["type"] for each in (syntax, end, typed)], ["SyntaxError", "SystemExit", "EOFError"])
 
     def test_output_of_threads_children_and_between_cells(self):
-        run = Session("import os, threading, time, subprocess",
+        run = Session("import os, threading, subprocess",
                       "print('cell'); os.write(1, b'descriptor\\n'); subprocess.run(['echo', 'program'])",
                       "told = threading.Event()\n"
                       "def later():\n    told.wait(); print('thread', flush=True); done.set()\n"
                       "done = threading.Event(); threading.Thread(target=later).start()",
-                      "told.set(); done.wait(); time.sleep(0.05)",
+                      "told.set(); done.wait()",
                       "pid = os.fork()\nif pid == 0:\n    print('child', flush=True)\n    os._exit(0)\n"
                       "os.waitpid(pid, 0)[1]",
                       "print('x' * 3_000_000)")
@@ -264,18 +224,10 @@ class Starts(unittest.TestCase):
             shell = subprocess.Popen([LOCKSTEP, "run", "cells.py", f"--python={sys.executable}", "-n", "2"],
                                      env=environment(XDG_RUNTIME_DIR=folder), text=True, cwd=folder,
                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            children = pathlib.Path(f"/proc/{shell.pid}/task/{shell.pid}/children")
             self.addCleanup(shell.kill)
 
-            def wait_until(condition):
-                end = time.monotonic() + 60
-                while not condition():
-                    self.assertLess(time.monotonic(), end)
-                    self.assertIsNone(shell.poll())
-
             # What starts the ranks has been started, and imports torch.
-            wait_until(lambda: any(b"_start" in pathlib.Path(f"/proc/{each}/cmdline").read_bytes()
-                                   for each in children.read_text().split()))
+            wait_until(lambda: any("_start" in each for each in descendants(shell.pid).values()))
             shell.send_signal(signal.SIGSTOP)
             wait_until(lambda: len(list(pathlib.Path(folder).glob("lockstep/job-*/rank-*.json"))) == 2)
             shell.send_signal(signal.SIGCONT)
@@ -326,33 +278,28 @@ class AtPrompt(unittest.TestCase):
         self.addCleanup(self.terminal.close)
         self.terminal.wait_for(PROMPT.format(1))
 
-    def enter(self, text, number):
-        self.terminal.type(text)
-        self.terminal.press("Enter")
-        self.terminal.wait_for(PROMPT.format(number))
-
     def test_ranks_that_are_stuck_are_freed(self):
-        self.enter("if rank == 0: dist.all_reduce(torch.ones(1))", 2)
+        self.terminal.enter("if rank == 0: dist.all_reduce(torch.ones(1))", 2)
         self.assertIn("hang: rank 0 waits in all_reduce #1 (cell 1, line 1), and rank 1 has finished",
                       self.terminal.screen())
-        self.enter("%hang", 2)
-        self.enter("%rank 1 rank + 10", 3)
+        self.terminal.enter("%hang", 2)
+        self.terminal.enter("%rank 1 rank + 10", 3)
         self.assertIn("1   = 11", self.terminal.screen())
-        self.enter("%rank all", 3)
-        self.enter("%abort", 3)
+        self.terminal.enter("%rank all", 3)
+        self.terminal.enter("%abort", 3)
         self.assertIn("rank 0: aborted; variables are kept", self.terminal.screen())
-        self.enter("x = torch.ones(1); dist.all_reduce(x); x.item()", 4)
+        self.terminal.enter("x = torch.ones(1); dist.all_reduce(x); x.item()", 4)
         self.assertIn("0-1 = 2.0", self.terminal.screen())
 
     def test_a_rank_that_waits_is_joined(self):
-        self.enter("y = torch.ones(1)", 2)
-        self.enter("%rank 0 dist.all_reduce(y)", 3)
-        self.enter("%rank 1 dist.all_reduce(y)", 4)
-        self.enter("y.item()", 5)
+        self.terminal.enter("y = torch.ones(1)", 2)
+        self.terminal.enter("%rank 0 dist.all_reduce(y)", 3)
+        self.terminal.enter("%rank 1 dist.all_reduce(y)", 4)
+        self.terminal.enter("y.item()", 5)
         self.assertIn("0-1 = 2.0", self.terminal.screen())
 
     def test_its_ranks_are_no_job_for_others(self):
-        self.enter("import os; os.getpid()", 2)
+        self.terminal.enter("import os; os.getpid()", 2)
         pid = re.search(r"^0 += (\d+)", self.terminal.screen(), re.MULTILINE)[1]
         done = subprocess.run([LOCKSTEP, "attach", pid], env=environment(XDG_RUNTIME_DIR=self.folder), text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -368,12 +315,11 @@ class AtPrompt(unittest.TestCase):
             return rf"^\(Pdb\) rank {rank}> *\n?\Z"
 
         def enter(text, pattern):
-            self.terminal.type(text)
-            self.terminal.press("Enter")
+            self.terminal.enter(text)
             self.terminal.wait_for(pattern)
 
         enter("%debug", r"no cell has raised an exception[^\n]*\n" + PROMPT.format(1)[1:])
-        self.enter("(lambda inner: inner / (rank - 1))(7)", 2)
+        self.terminal.enter("(lambda inner: inner / (rank - 1))(7)", 2)
         enter("%debug", at_debugger(1))  # the only rank that has raised one
         self.assertIn("1   │ > <cell 1>(1)<lambda>()\n1   │ -> (lambda inner", self.terminal.screen())
         enter("p inner * 100", r"^1   │ 700\n" + at_debugger(1)[1:])
@@ -386,18 +332,18 @@ class AtPrompt(unittest.TestCase):
         self.terminal.type("p inner")
         self.terminal.press("C-c")  # ends the debugger
         self.terminal.wait_for(PROMPT.format(3))
-        self.enter("%rank 1 left", 4)
+        self.terminal.enter("%rank 1 left", 4)
         self.assertIn("1   = 5", self.terminal.screen())
-        self.enter("%rank all", 4)
-        self.enter("1 / 0", 5)
+        self.terminal.enter("%rank all", 4)
+        self.terminal.enter("1 / 0", 5)
         enter("%debug", r"ranks 0-1 have raised an exception; name one: %debug 0\n" + PROMPT.format(5)[1:])
         enter("%debug 0", at_debugger(0))
         enter("q", PROMPT.format(6))
-        self.enter("%reset --all", 7)
+        self.terminal.enter("%reset --all", 7)
         enter("%debug 0", r"no cell has raised an exception on rank 0\n" + PROMPT.format(8)[1:])
 
     def test_completion_and_cells_of_several_lines(self):
-        self.enter("only_there = 5", 2)
+        self.terminal.enter("only_there = 5", 2)
         self.terminal.type("only_t")
         self.terminal.press("Tab")
         self.terminal.wait_for("only_there$")

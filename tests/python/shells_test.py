@@ -8,8 +8,8 @@ import subprocess
 import sys
 import unittest
 
-from attached_job import LOCKSTEP, Job, of, values
-from ranks import SMALL_CORE, leaves_core
+from attached_job import Job, of, values
+from ranks import LOCKSTEP, SMALL_CORE, leaves_core
 
 
 class Shells(unittest.TestCase):
@@ -78,15 +78,17 @@ class Shells(unittest.TestCase):
         with Job("once", torchrun=True, LOCKSTEP_BREAKPOINT_GRACE="0.5") as job:
             job.wait_for("waits in breakpoint", times=2)
             script = job.folder / "cells.py"
-            script.write_text("# %%\nprint('sleeps')\nimport time\ntime.sleep(1)\nfactor = 1\n"
+            go = job.folder / "go"
+            script.write_text(f"# %%\nprint('waits')\nimport os\nwhile not os.path.exists('{go}'): os.sched_yield()\nfactor = 1\n"
                               "for i in range(3): print('z' * (1 << 20))\nprint('after')\nfactor\n")
             attached = subprocess.Popen([LOCKSTEP, "attach", job.id(), "--run", str(script), "--json", "-"], env=job.environment,
                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             for line in attached.stdout:
-                if "sleeps" in line:
+                if "waits" in line:
                     break
             attached.kill()
             attached.communicate()
+            go.touch()
             job.wait_for("the shell is gone: goes on in 0.5 s", times=2)
             self.assertEqual([each["total"] for each in job.results()], [21, 41])
             self.assertEqual(len(re.findall("^after", job.output, re.M)), 2)  # written by the program after all

@@ -8,20 +8,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
-from ranks import HERE, environment, launcher
-
-sys.path.insert(0, str(HERE.parent / "shell" / "terminal"))
-from tmux import LIMIT_S, Terminal  # noqa: E402
-
-LOCKSTEP = str(pathlib.Path(os.environ["LOCKSTEP_BUILD"]) / "bin" / "lockstep")
-PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ |no rank )?▸ *\n?\Z"
-
-
-def children(process):
-    return [int(each) for each in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+from ranks import HERE, LOCKSTEP, environment, launcher
+from processes import children
+from tmux import PROMPT, Terminal
+from waiting import wait_until
 
 
 class JobInTerminal(unittest.TestCase):
@@ -46,10 +38,6 @@ class JobInTerminal(unittest.TestCase):
         self.addCleanup(self.terminal.close)
         return self.terminal
 
-    def enter(self, text):
-        self.terminal.type(text)
-        self.terminal.press("Enter")
-
     def wait_for(self, pattern):
         """As Terminal.wait_for; fails where the program ends before."""
         screen = self.terminal.wait_for(f"{pattern}|^Pane is dead", history=True)
@@ -59,10 +47,7 @@ class JobInTerminal(unittest.TestCase):
 
     def wait_for_end(self):
         """Returns the exit code of what ran in the terminal."""
-        deadline = time.monotonic() + LIMIT_S
-        while not self.code.exists():
-            self.assertLess(time.monotonic(), deadline, self.terminal.screen(history=True))
-            time.sleep(0.02)
+        wait_until(self.code.exists, lambda: self.terminal.screen(history=True))
         return int(self.code.read_text())
 
     def results(self):
@@ -78,30 +63,31 @@ class Run(JobInTerminal):
         terminal = self.show([LOCKSTEP, "run", "--hang-timeout", "1", "--", *self.command("every")])
         screen = self.wait_for(PROMPT.format(1))
         self.assertRegex(screen, r"ranks 0-1: stopped at .*prompt\.py, line \d+, in train")
-        self.enter("step, rank")
+        self.terminal.enter("step, rank")
         self.wait_for(PROMPT.format(2))
         self.assertIn("0   = (0, 0)\n1   = (0, 1)\n", terminal.screen())
-        self.enter("import time; print('sleeps'); time.sleep(1000)")
+        self.terminal.enter("import time; print('sleeps'); time.sleep(1000)")
         self.wait_for("│ sleeps$")
         terminal.press("C-c")  # interrupts the cell, and not the job
         self.wait_for(PROMPT.format(3))
         self.assertIn("interrupted", terminal.screen())
-        self.enter("time.sleep(2)")  # longer than the watch allows a job
+        self.terminal.enter("time.sleep(2)")  # longer than the watch allows a job
         self.wait_for(PROMPT.format(4))
         terminal.type("not entered")
+        self.wait_for("▸ not entered$")
         terminal.press("C-c")
         self.wait_for(PROMPT.format(4))
-        self.enter("continue")
+        self.terminal.enter("continue")
         self.wait_for(PROMPT.format(4) + r"|^In \[4\] ranks 0-1 ▸ continue\n(.*\n)*In \[4\]")
-        self.enter("step")
+        self.terminal.enter("step")
         self.wait_for(PROMPT.format(5))
         self.assertIn("0-1 = 1\n", terminal.screen())
         terminal.press("C-d")
         self.wait_for(r"▸ *\n(.*\n)*^In \[5\] ranks 0-1 ▸ *\n?\Z")
-        self.enter("print('of step', step)")
+        self.terminal.enter("print('of step', step)")
         self.wait_for(PROMPT.format(6))
         self.assertIn("│ of step 2\n", terminal.screen())
-        self.enter("quit")
+        self.terminal.enter("quit")
         self.assertEqual(self.wait_for_end(), 0)
         self.assertEqual([each["total"] for each in self.results()], [30, 60])
         self.assertNotIn("hang", terminal.screen(history=True))
@@ -114,7 +100,7 @@ class Run(JobInTerminal):
         os.kill(prompt, signal.SIGKILL)
         self.wait_for("the prompt was killed by SIGKILL")
         self.wait_for(r"no shell came within 0\.2 s\n(.*\n)*In \[1\] ranks 0-1 ▸ *\n?\Z")  # at the next breakpoint
-        self.enter("detach")
+        self.terminal.enter("detach")
         self.assertEqual(self.wait_for_end(), 0)
         self.assertEqual([each["total"] for each in self.results()], [30, 60])
         self.terminal.close()
@@ -126,14 +112,14 @@ class Run(JobInTerminal):
     def test_a_job_that_reads_the_terminal(self):
         terminal = self.show([LOCKSTEP, "run", "--", *self.command("reads")])
         self.wait_for("lockstep: rank 1 waits in breakpoint")  # rank 0 asks meanwhile: no prompt
-        self.enter("Ada")
+        self.terminal.enter("Ada")
         self.wait_for(PROMPT.format(1))
-        self.enter("name")
+        self.terminal.enter("name")
         self.wait_for(PROMPT.format(2))
         self.assertIn("0   = 'Ada'\n", terminal.screen())
         terminal.press("C-d")
         self.wait_for(r"^family\?")  # tmux leaves out blanks at the end of a line
-        self.enter("Lovelace")
+        self.terminal.enter("Lovelace")
         self.assertEqual(self.wait_for_end(), 0)
         self.assertEqual([each["total"] for each in self.results()], ["Ada Lovelace", 0])
 
@@ -142,7 +128,7 @@ class Run(JobInTerminal):
         self.wait_for(PROMPT.format(1))
         os.kill(self.rank_file(1)["pid"], signal.SIGKILL)
         self.wait_for(r"rank 1: SIGKILL\n +was killed by SIGKILL")
-        self.enter("rank, factor")
+        self.terminal.enter("rank, factor")
         self.wait_for(PROMPT.format(2))
         self.assertIn("0   = (0, 10)\n", terminal.screen())
         terminal.press("C-d")
@@ -179,7 +165,7 @@ class Attach(JobInTerminal):
     def test_cpp_names_and_ctrl_c_while_the_header_is_built(self):
         cache = self.folder / "cache"
         _, terminal = self.attach(XDG_CACHE_HOME=str(cache))
-        self.enter("%cpp 1 + 1")
+        self.terminal.enter("%cpp 1 + 1")
         self.wait_for("building the precompiled header")
         terminal.press("C-c")
         self.wait_for(PROMPT.format(1))
@@ -194,9 +180,9 @@ class Attach(JobInTerminal):
         self.wait_for(r"▸ %cpp torch::zeros_like")
         terminal.press("C-c")
         self.wait_for(PROMPT.format(1))
-        self.enter("%%cpp")
-        self.enter("int turns = 40;")
-        self.enter("")
+        self.terminal.enter("%%cpp")
+        self.terminal.enter("int turns = 40;")
+        self.terminal.enter("")
         self.wait_for(PROMPT.format(2))
         terminal.type("%cpp rank + tur")
         terminal.press("Tab")
@@ -204,7 +190,7 @@ class Attach(JobInTerminal):
         terminal.press("Enter")
         self.wait_for(PROMPT.format(3))
         self.assertIn("0   = 40\n1   = 41\n", terminal.screen())
-        self.enter("%%cpp")
+        self.terminal.enter("%%cpp")
         terminal.type("++tur")
         terminal.press("Tab")
         self.wait_for(r"\+\+turns$")
@@ -216,12 +202,12 @@ class Attach(JobInTerminal):
         self.wait_for("▸ factor$")
         terminal.press("Enter")
         self.wait_for(PROMPT.format(5))
-        self.enter("detach")
+        self.terminal.enter("detach")
         self.assertEqual(self.wait_for_end(), 0)
 
     def test_keys(self):
         job, terminal = self.attach()
-        self.enter("%py rank + 1")
+        self.terminal.enter("%py rank + 1")
         self.wait_for(PROMPT.format(2))
         self.assertIn("0   = 1\n1   = 2\n", terminal.screen())
         terminal.type("facto")
@@ -230,23 +216,23 @@ class Attach(JobInTerminal):
         terminal.press("Enter")
         self.wait_for(PROMPT.format(3))
         self.assertIn("1   = 20\n", terminal.screen())
-        self.enter("where")
+        self.terminal.enter("where")
         self.wait_for(r"> .*prompt\.py, line \d+, in train")
         self.wait_for(PROMPT.format(3))
-        self.enter('while not print("be" + "gun"): [0 for _ in iter(int, 1)]')  # complete with an empty line
+        self.terminal.enter('while not print("be" + "gun"): [0 for _ in iter(int, 1)]')  # complete with an empty line
         terminal.press("Enter")
         self.wait_for("│ begun")
         terminal.press("C-c")
         self.wait_for(PROMPT.format(4))
-        self.enter("step")
+        self.terminal.enter("step")
         self.wait_for(PROMPT.format(5))
         self.assertIn("0-1 = 0\n", terminal.screen())
-        self.enter("%rank 0 dist.all_reduce(torch.ones(1))")
+        self.terminal.enter("%rank 0 dist.all_reduce(torch.ones(1))")
         self.wait_for(r"all_reduce\(torch\.ones\(1\)\)\n")
-        self.enter("%abort --yes")  # while the cell runs
+        self.terminal.enter("%abort --yes")  # while the cell runs
         self.wait_for("Connection closed by peer")
         self.wait_for(r"^In \[\d+\] ranks 0-1 ▸ *\n?\Z")
-        self.enter("detach")
+        self.terminal.enter("detach")
         self.assertEqual(self.wait_for_end(), 0)
         self.assertEqual(job.wait(), 1)  # of the collective after the loop: its group was aborted
 

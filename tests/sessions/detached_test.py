@@ -10,16 +10,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 from processes import descendants, wait_gone  # noqa: E402
 from terminal_screen import Program  # noqa: E402
+from waiting import wait_until  # noqa: E402
 
 LOCKSTEP = sys.argv.pop(1) if len(sys.argv) > 1 else "lockstep"
 IS_PYTHON = len(sys.argv) > 1 and sys.argv[1] == "python" and bool(sys.argv.pop(1))
-LIMIT_S = 120  # ends what hangs; judges nothing
 
 TEXTS = {
     "name": ("auto weight = torch::full({2}, 1.5);", "weight = torch.full((2,), 1.5)"),
@@ -40,11 +39,6 @@ class Detached(unittest.TestCase):
                 return subprocess.run([LOCKSTEP, "sessions", "show", session["id"], "--json"], env=dict(os.environ, **own), text=True,
                                       capture_output=True).stdout
 
-            def wait_for(condition):
-                deadline = time.monotonic() + LIMIT_S
-                while not condition():
-                    self.assertLess(time.monotonic(), deadline)
-
             first = Program([LOCKSTEP, "--detachable=10m", "-n", "2", *options], columns=160, rows=50, environment=own)
             self.addCleanup(first.__exit__)
             first.wait_for(r"^In \[1\] ranks 0-1 ▸")
@@ -55,11 +49,11 @@ class Detached(unittest.TestCase):
             first.send(text["name"] + "\r")
             first.wait_for(r"^In \[2\] ranks 0-1 ▸")
             first.send(text["wait"] + "\r")
-            wait_for(lambda: "sched_yield" in journal())
+            wait_until(lambda: "sched_yield" in journal())
             os.kill(first.pid, signal.SIGKILL)
             first.wait_end()
             pathlib.Path(f"{folder}/go").touch()
-            wait_for(lambda: "meanwhile 0" in journal())
+            wait_until(lambda: "meanwhile 0" in journal())
             second = Program([LOCKSTEP, "--resume", session["id"]], columns=160, rows=50, environment=own)
             self.addCleanup(second.__exit__)
             second.wait_for(r"^In \[3\] ranks 0-1 ▸\s*\Z")
@@ -69,7 +63,7 @@ class Detached(unittest.TestCase):
             second.wait_for(r"^In \[4\] ranks 0-1 ▸\s*\Z")
             second.send("\x04")
             self.assertEqual(second.wait_end(), 0)
-            self.assertEqual(wait_gone(processes, LIMIT_S), {})
+            self.assertEqual(wait_gone(processes), {})
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
-from processes import descendants, start_time, wait_gone
+from processes import descendants, parent, wait_gone
 
 LOCKSTEP = sys.argv[1]
 LIMIT = 600
@@ -182,11 +182,6 @@ def stop_the_compiler(session):
     (supervisor,) = [pid for pid in pids if parent(pid) not in pids]
     os.kill(supervisor, signal.SIGSTOP)
     session.release()
-
-
-def parent(pid):
-    text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    return int(text[text.rindex(")") + 2:].split()[1])
 
 
 def test_stop_the_compiler():

@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from waiting import wait_until
 
 SCRIPT = """\
 // %% who and where
@@ -27,14 +29,6 @@ sum_of({20, 22})
 """
 
 
-def wait_for(path, seconds=300):
-    deadline = time.monotonic() + seconds
-    while not path.exists():
-        if time.monotonic() > deadline:
-            sys.exit(f"{path.name} did not appear within {seconds} s")
-        time.sleep(0.05)
-
-
 def main():
     lockstep = sys.argv[1]
     with tempfile.TemporaryDirectory(prefix="lockstep-gdb-") as folder:
@@ -43,7 +37,7 @@ def main():
         session = subprocess.Popen([lockstep, "run", "stopped.cpp", "-n", "2"], cwd=folder, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
-            wait_for(folder / "pid")
+            wait_until((folder / "pid").exists)
             commands = ["set pagination off", "set breakpoint pending on", "break cell_2.cpp:5",
                         f"shell touch {folder}/go", "continue", "info locals", "up", "info source", "delete", "detach"]
             gdb = subprocess.run(["gdb", "-q", "-nx", "-batch", "-p", (folder / "pid").read_text().strip()]

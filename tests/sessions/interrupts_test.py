@@ -9,7 +9,8 @@ import re
 import signal
 import sys
 
-from faults_test import Session, check, run_tests, start_time, wait_gone
+from faults_test import Session, check, run_tests
+from processes import start_time, wait_gone
 
 SETUP = """// %% setup
 #include <atomic>

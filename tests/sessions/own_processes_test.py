@@ -15,7 +15,8 @@ import struct
 import sys
 import tempfile
 
-from faults_test import Session, check, check_gone, run_tests, start_time
+from faults_test import Session, check, check_gone, run_tests
+from processes import start_time
 
 DAEMON = """// %% start a daemon
 #include <sys/wait.h>

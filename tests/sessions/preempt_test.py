@@ -8,6 +8,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from processes import children  # noqa: E402
+
 LOCKSTEP = os.path.abspath(sys.argv.pop(1))
 
 SAVES = """\
@@ -99,10 +102,10 @@ class Preempted(unittest.TestCase):
     def test_a_signal_to_all_processes_of_a_slurm_job(self):
         """As Slurm sends it. Here no Slurm answers."""
         session = self.start(SAVES, SLURM_JOB_ID="1")
-        children = pathlib.Path(f"/proc/{session.pid}/task/{session.pid}/children").read_text().split()
-        self.assertGreaterEqual(len(children), 4)  # two ranks, the store, the compiler
-        for each in children:
-            os.kill(int(each), signal.SIGTERM)
+        processes = children(session.pid)
+        self.assertGreaterEqual(len(processes), 4)  # two ranks, the store, the compiler
+        for each in processes:
+            os.kill(each, signal.SIGTERM)
         self.end(session, signal.SIGTERM, 130)
         self.assertIn("0-1 │ saved by 2\n", self.said)
         self.assertNotIn("✗ rank", self.said)

@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tests/shell/terminal"))
+sys.path[:0] = [str(ROOT / "tests/shell/terminal"), str(ROOT / "tests/support")]
 from picture import svg  # noqa: E402
 from tmux import Terminal  # noqa: E402
 

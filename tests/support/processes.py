@@ -1,40 +1,52 @@
 """Processes by pid and start time, so that a number that the kernel uses again is no orphan."""
+import contextlib
 import os
 import pathlib
 import select
 import time
 
 
+def stat_of(pid):
+    """The fields of its line in /proc from the state on; none where there is no such process."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 def start_time(pid):
     """Of a process that runs (zombies do not); None where there is none."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = text[text.rindex(")") + 2:].split()
-    return None if fields[0] == "Z" else int(fields[19])
+    fields = stat_of(pid)
+    return int(fields[19]) if fields and fields[0] != "Z" else None
+
+
+def parent(pid):
+    return int(stat_of(pid)[1])
+
+
+def children(pid):
+    """Those of all its threads."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, task.read_text().split())
+    return found
 
 
 def descendants(pid):
     """{(pid, start time): command} of all processes below `pid`."""
     below, found = [pid], {}
     while below:
-        parent = below.pop()
-        for task in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
+        for child in children(below.pop()):
+            born = start_time(child)
+            if born is None:
+                continue
             try:
-                children = [int(word) for word in task.read_text().split()]
+                command = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            for child in children:
-                born = start_time(child)
-                if born is None:
-                    continue
-                try:
-                    command = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                found[(child, born)] = b" ".join(command).decode().strip()
-                below.append(child)
+            found[(child, born)] = b" ".join(command).decode().strip()
+            below.append(child)
     return found
 
 

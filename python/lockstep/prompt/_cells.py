@@ -57,11 +57,18 @@ class Step(NamedTuple):
 class Cell:
     """A cell, compiled. Raises SyntaxError and ValueError as compile() does."""
 
-    def __init__(self, text: str, number: int, frame: FrameType) -> None:
+    def __init__(self, text: str, number: int, frame: FrameType, shown: str = "") -> None:
+        """`shown`: what tracebacks have in place of the last line of `text`."""
         name = file_name(number)
-        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        lines = text.splitlines(keepends=True)
+        linecache.cache[name] = (len(text), None, lines, name)
         flags = frame.f_code.co_flags & _FUTURE_FLAGS | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         tree = ast.parse(text, name)
+        if shown:
+            lines[-1] = shown
+            for node in ast.walk(tree):  # tracebacks mark no part of the line
+                if isinstance(node, (ast.stmt, ast.expr)):
+                    node.col_offset, node.end_col_offset = 0, len(shown.encode())
         self._globals = _Globals()
         if "global" in text and any(isinstance(each, ast.Global) for each in ast.walk(tree)):
             compile(tree, name, "exec", flags, dont_inherit=True)  # raises where a name is used before

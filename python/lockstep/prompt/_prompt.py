@@ -202,7 +202,7 @@ class Prompt:
 
     def _run_python(self, cell: int, arguments: dict[str, Any]) -> None:
         self._rich = bool(arguments.get("rich"))
-        compiled = _cells.Cell(arguments["text"], int(arguments["number"]), self._frames.selected)
+        compiled = _cells.Cell(arguments["text"], int(arguments["number"]), self._frames.selected, str(arguments.get("shown", "")))
         value = self._run_steps(cell, compiled, arguments)
         is_report = isinstance(value, Report)
         if is_report and not value.findings:  # findings have been sent, and are drawn

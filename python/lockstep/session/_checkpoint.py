@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import os
 import pickle
@@ -11,7 +12,7 @@ import secrets
 import sys
 import weakref
 import zipfile
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -82,18 +83,23 @@ def read(folder: str) -> _Report:
     """Reads the files, which have to be of one checkpoint of as many ranks: where one is missing or damaged, nothing is
     changed. An object that does not fit keeps its value. Collective over all ranks. Raises LockstepError."""
     folder = os.path.abspath(os.path.expanduser(folder))
-    path = f"{folder}/rank{dist.get_rank()}.pt"
-    content, saved, problem = _load(path)
-    what = f"nothing was restored from {folder}:"
-    _raise_problems(what, problem)
-    if len(set(_state.gather(content["id"]))) > 1:
-        raise LockstepError(f"{what} its files are of different checkpoints: one was interrupted while it replaced another")
+    what = f"nothing was restored from {folder}"
+    made: Taking | None = None
+    taking: Taking | None = None  # from when on names change
     try:
-        taking = Taking(saved, _names(), {name: each() for name, each in _written.get(content["id"], {}).items()})
-    except Exception as error:  # of a class of the user's
-        problem = f"the names of the cells can't be read: {_state.text_of(error)}"
-    _raise_problems(what, problem)
-    try:
+        with _without_collector():
+            content, saved, problem = _load(f"{folder}/rank{dist.get_rank()}.pt")
+        _raise_problems(f"{what}:", problem)
+        if len(set(_state.gather(content["id"]))) > 1:
+            raise LockstepError(f"{what}: its files are of different checkpoints: one was interrupted while it replaced another")
+        try:
+            with _without_collector():
+                made = Taking(saved, _names(), {name: each() for name, each in _written.get(content["id"], {}).items()})
+        except Exception as error:  # of a class of the user's
+            problem = f"the names of the cells can't be read: {_state.text_of(error)}"
+        _raise_problems(f"{what}:", problem)
+        assert made is not None
+        taking = made
         with torch.no_grad():
             taking.run()
         _lay_out(taking.layouts, taking.left)
@@ -101,9 +107,22 @@ def read(folder: str) -> _Report:
             taking.left[_GENERATORS] = why
         names = _of_ranks(taking.restored) + _of_ranks([] if why else [_GENERATORS])
         return _Report(f"restored from {folder}", names, _reasons(taking.left))
-    except BaseException:  # an interrupt, too
-        print(taking.so_far(), file=sys.stderr)
+    except BaseException as error:  # an interrupt, too
+        if taking is not None or not isinstance(error, LockstepError):
+            print(f"%restore did not end: {what if taking is None else taking.so_far()}. Repeat %restore", file=sys.stderr)
         raise
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Objects that become many and stay are not gone through again and again for cycles of which none is left."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 # ---- Files -----------------------------------------------------------------------------------------------------------
@@ -257,7 +276,8 @@ def _describe(left: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     encoder = _plain.Encoder()
     described = {}
     names = _names()
-    shares = _sharing.shares(names, _sharing.neighbours(_sharing.parts_of(names)))
+    parts = _sharing.parts_of(names)
+    shares = _sharing.shares(names, _sharing.neighbours(parts, _sharing.groups_of(parts)))
     left.update({_text_of_key(key): "it is no name" for key in sys.modules["__main__"].__dict__ if not _state.is_name(key)})
     for name, value in names.items():
         try:

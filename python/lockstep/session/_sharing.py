@@ -13,9 +13,8 @@ _LARGEST_IMAGE = 1 << 30  # bytes; views of larger memory get memory of their ow
 _Span = tuple[str, int, int]  # the device, and the first byte and the one behind the last
 
 
-def neighbours(parts: dict[str, list[Any]]) -> dict[str, list[str]]:
+def neighbours(parts: dict[str, list[Any]], groups: dict[int, _Group]) -> dict[str, list[str]]:
     """The other names that share memory with each name, by the parts of the names."""
-    groups = _groups(each for of_name in parts.values() for each in of_name)
     names: dict[int, set[str]] = {}
     for name, of_name in parts.items():
         for each in of_name:
@@ -75,9 +74,8 @@ def _place_in_whole(part: Any) -> list[int] | None:
 class Claims:
     """The values that memory gets. Two names that share some may both be filled where they want the same bytes there."""
 
-    def __init__(self, parts: Iterable[Any]) -> None:
-        """`parts`: all that are claimed later. They have to live as long as this."""
-        self._groups = _groups(parts)
+    def __init__(self, groups: dict[int, _Group]) -> None:
+        self._groups = groups
 
     def take(self, parts: Iterable[tuple[Any, Any]]) -> bool:
         """Claims parts with their values. Returns False, and claims none, where one is to have another value already."""
@@ -96,18 +94,18 @@ class Claims:
 class Holders:
     """Names that memory belongs to, and whose values are not read from the file."""
 
-    def __init__(self, parts: Iterable[Any]) -> None:
-        """As of Claims."""
-        self._groups = _groups(parts)
+    def __init__(self, groups: dict[int, _Group]) -> None:
+        self._groups = groups
 
     def add(self, name: str, parts: Iterable[Any]) -> None:
         for part in parts:
-            self._groups[id(part)].add(part, name)
+            self._groups[id(part)].holders.append((part, name))
 
     def of(self, part: Any) -> set[str]:
         """The names that share memory with a part."""
-        mine = _span_of(part)
-        return {name for each, name in self._groups[id(part)].claims if mine is None or _overlap(mine, _span_of(each))}
+        holders = self._groups[id(part)].holders
+        mine = _span_of(part) if holders else None
+        return {name for each, name in holders if mine is None or _overlap(mine, _span_of(each))}
 
 
 class _Group:
@@ -116,6 +114,7 @@ class _Group:
     def __init__(self, start: int = 0, end: int = 0) -> None:
         self._start, self.end = start, end
         self.claims: list[tuple[Any, Any]] = []
+        self.holders: list[tuple[Any, str]] = []
         self._by_form: dict[Any, list[Any]] = {}  # the values of the claims
         self._drawn = 0  # of the claims, in the image
         self._image: tuple[torch.Tensor, torch.Tensor] | None = None  # the bytes that the memory gets, and which are known
@@ -148,8 +147,8 @@ class _Group:
             self._window(image, each).copy_(_plain.raw(content))
             self._window(known, each).fill_(1)
             self._drawn += 1
-        differs = self._window(image, part) != _plain.raw(value)
-        return not bool((differs & self._window(known, part).bool()).any())
+        mine, wanted = self._window(image, part), _plain.raw(value)
+        return torch.equal(mine, wanted) or not bool(((mine != wanted) & self._window(known, part).bool()).any())
 
     def _window(self, image: torch.Tensor, part: Any) -> torch.Tensor:
         """The bytes of a part."""
@@ -161,11 +160,11 @@ def _overlap(one: _Span, other: _Span | None) -> bool:
     return other is not None and one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
 
 
-def _groups(parts: Iterable[Any]) -> dict[int, _Group]:
-    """The groups by id() of their parts."""
+def groups_of(parts: dict[str, list[Any]]) -> dict[int, _Group]:
+    """The groups by id() of their parts, which have to live as long as these."""
     groups: dict[int, _Group] = {}
     spans: list[tuple[_Span, int]] = []
-    for each in parts:
+    for each in (each for of_name in parts.values() for each in of_name):
         if (span := _span_of(each)) is None:
             groups.setdefault(id(each), _Group())
         else:
@@ -186,6 +185,9 @@ def _item_size(part: Any) -> int:
 def _span_of(part: Any) -> _Span | None:
     """None of what has no elements in memory."""
     try:
+        if isinstance(part, torch.Tensor) and part.layout == torch.strided and part.is_contiguous():
+            size, start = part.nbytes, part.data_ptr()
+            return (str(part.device), start, start + size) if size and start else None
         form = _form_of(part)
         if form is None or 0 in form[1]:
             return None

@@ -27,9 +27,9 @@ class Taking:
         self._saved, self._here = saved, here
         self._main = sys.modules["__main__"].__dict__
         self._parts = _sharing.parts_of(here)
-        parts = [part for each in self._parts.values() for part in each]
-        self._claims, self._holders = _sharing.Claims(parts), _sharing.Holders(parts)
-        self._neighbours = _sharing.neighbours(self._parts)
+        groups = _sharing.groups_of(self._parts)
+        self._claims, self._holders = _sharing.Claims(groups), _sharing.Holders(groups)
+        self._neighbours = _sharing.neighbours(self._parts, groups)
         self._filled = {name: list(_plain.parts(value, saved[name].content["value"]))
                         for name, value in here.items() if self._is_value(name)}
         self._places = {name: _sharing.places_of(each) for name, each in self._filled.items()}
@@ -72,7 +72,7 @@ class Taking:
         """What was read when something has ended it."""
         done = f"{', '.join(sorted(self.restored))} have what was written" if self.restored else "no name was restored"
         under_way = f", {self._current} may have a part of it" if self._current else ""
-        return f"%restore did not end: {done}{under_way}, and the rest is unchanged. Repeat %restore"
+        return f"{done}{under_way}, and the rest is unchanged"
 
     def _is_value(self, name: str) -> bool:
         saved = self._saved.get(name)

@@ -16,12 +16,12 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
-from processes import descendants, start_time, wait_gone  # noqa: E402
+from processes import descendants, parent, start_time, wait_gone  # noqa: E402
 from terminal_screen import Program  # noqa: E402
+from waiting import LIMIT_S, wait_until  # noqa: E402
 
 LOCKSTEP, FAKES = (sys.argv.pop(1), sys.argv.pop(1)) if len(sys.argv) > 2 else ("", "")
 SCRATCH = tempfile.TemporaryDirectory(prefix="ls-")   # short: sockets have their paths in it
-LIMIT_S = 120  # ends what hangs; judges nothing
 
 
 def prompt(number):
@@ -63,14 +63,8 @@ class Detachable(unittest.TestCase):
         return [each for each in json.loads(self.lockstep("sessions", "list", "--json")) if each["state"] != "dead" and
                 (each["path"].startswith(folder) or os.path.exists(f"{folder}/{each['id']}.terminal"))]
 
-    def wait_until(self, is_so):
-        deadline = time.monotonic() + LIMIT_S
-        while not is_so():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)  # what it asks for is no event to this process
-
     def wait_detached(self):
-        self.wait_until(lambda: all(each.get("terminal", {"attached": "?"})["attached"] is None for each in self.sessions()))
+        wait_until(lambda: all(each.get("terminal", {"attached": "?"})["attached"] is None for each in self.sessions()))
 
     def journal(self):
         run = subprocess.run([LOCKSTEP, "sessions", "show", self.id, "--json"], env=self.environment, text=True, capture_output=True)
@@ -86,7 +80,7 @@ class Detachable(unittest.TestCase):
         program.wait_for(prompt(1))
         (session,) = self.sessions()
         self.id, self.pid = session["id"], session["pid"]
-        self.keeper = int(pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        self.keeper = parent(self.pid)
         for pid in (self.keeper, self.pid):
             self.processes[(pid, start_time(pid))] = "session"
         self.processes.update(descendants(self.pid))
@@ -102,7 +96,7 @@ class Detachable(unittest.TestCase):
     def waiting_cell(self, program, number):
         """A cell that prints "between" when go() is called."""
         program.send(f"!cat {self.folder}/go; echo between{number}\r")
-        self.wait_until(lambda: "/go; " in self.journal())
+        wait_until(lambda: "/go; " in self.journal())
 
     def go(self):
         def has_reader():
@@ -114,7 +108,7 @@ class Detachable(unittest.TestCase):
                     raise
                 return False
 
-        self.wait_until(has_reader)
+        wait_until(has_reader)
 
     def kill(self, program):
         os.kill(program.pid, signal.SIGKILL)
@@ -129,7 +123,7 @@ class Detachable(unittest.TestCase):
         self.waiting_cell(first, 2)
         self.kill(first)
         self.go()
-        self.wait_until(lambda: "between2" in self.journal() and '"event":"ran","faults":0,"input":2' in self.journal().replace(" ", ""))
+        wait_until(lambda: "between2" in self.journal() and '"event":"ran","faults":0,"input":2' in self.journal().replace(" ", ""))
         second = self.resume()
         second.wait_for(prompt(2) + r"\s*\Z")
         text = second.screen.text()
@@ -174,7 +168,7 @@ class Detachable(unittest.TestCase):
         first = self.start()
         self.waiting_cell(first, 1)
         first.send("%dist_status\r\x13")
-        self.wait_until(lambda: "%dist_status" in self.journal())
+        wait_until(lambda: "%dist_status" in self.journal())
         self.kill(first)
         self.go()
         second = self.resume()
@@ -185,10 +179,10 @@ class Detachable(unittest.TestCase):
     def test_a_terminal_that_hangs_holds_the_session_up_for_a_moment_only(self):
         first = self.start()
         first.send(f"!cat {self.folder}/go; seq 100001 160000\r")
-        self.wait_until(lambda: "/go; " in self.journal())
+        wait_until(lambda: "/go; " in self.journal())
         os.kill(first.pid, signal.SIGSTOP)
         self.go()
-        self.wait_until(lambda: '"event":"ran"' in self.journal())
+        wait_until(lambda: '"event":"ran"' in self.journal())
         self.assertEqual(self.sessions()[0]["terminal"]["until"], None)  # it is attached
         os.kill(first.pid, signal.SIGCONT)
         first.wait_for(r"… \d+ lines before these: lockstep sessions show")
@@ -199,12 +193,12 @@ class Detachable(unittest.TestCase):
     def test_a_terminal_that_hangs_and_is_lost_has_seen_nothing_since_it_hung(self):
         first = self.start()
         first.send(f"!cat {self.folder}/go; seq 100001 160000\r")
-        self.wait_until(lambda: "/go; " in self.journal())
+        wait_until(lambda: "/go; " in self.journal())
         first.send("print two\r%dist_status\r")  # the next cell; what is done now says that all of it has come
-        self.wait_until(lambda: "%dist_status" in self.journal())
+        wait_until(lambda: "%dist_status" in self.journal())
         os.kill(first.pid, signal.SIGSTOP)
         self.go()
-        self.wait_until(lambda: "0,1" in self.journal() and '"text":"two' in self.journal().replace(" ", ""))
+        wait_until(lambda: "0,1" in self.journal() and '"text":"two' in self.journal().replace(" ", ""))
         self.kill(first)
         second = self.resume()
         second.wait_for(r"^160000\n(.*\n)*0-1 │ two\n(.*\n)*" + prompt(2)[1:] + r"\s*\Z")
@@ -219,11 +213,11 @@ class Detachable(unittest.TestCase):
         self.id, self.pid = session["id"], session["pid"]
         self.processes[(self.pid, start_time(self.pid))] = "session"
         shell.send(f"!cat {self.folder}/go; echo between\r")
-        self.wait_until(lambda: "/go; " in self.journal())
+        wait_until(lambda: "/go; " in self.journal())
         shell.send("\x1a")
         shell.wait_for(r"Stopped(.*\n)*shell:\s*\Z")
         self.go()
-        self.wait_until(lambda: '"event":"ran"' in self.journal())
+        wait_until(lambda: '"event":"ran"' in self.journal())
         shell.send("fg\r")
         shell.wait_for(r"^between\n(.*\n)*" + prompt(1)[1:] + r"\s*\Z")
         shell.send("\x04")
@@ -247,14 +241,14 @@ class Detachable(unittest.TestCase):
         program.wait_for("^40 132$")
         program.resize(77, 33)
         program.wait_for(prompt(1) + r"\s*\Z")
-        self.wait_until(lambda: program.send("!stty -F /dev/tty size\r") or program.pump(1) and "33 77" in program.screen.text())
+        wait_until(lambda: program.send("!stty -F /dev/tty size\r") or program.pump(1) and "33 77" in program.screen.text())
 
     def test_a_dumb_terminal(self):
         first = self.start(TERM="dumb")
         self.waiting_cell(first, 1)
         self.kill(first)
         self.go()
-        self.wait_until(lambda: "between1" in self.journal().split("/go; ")[-1])
+        wait_until(lambda: "between1" in self.journal().split("/go; ")[-1])
         second = self.resume(TERM="dumb")
         second.wait_for(r"^between1$")
         second.wait_for(prompt(1) + r"\s*\Z")

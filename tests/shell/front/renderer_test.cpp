@@ -348,6 +348,10 @@ TEST(Renderer, InterruptionsSayThatStateIsKept) {
   Transcript t(2);
   t.end({0, 1}, CellStatus::interrupted);
   EXPECT_EQ(t.text, "■ ranks 0-1: interrupted; variables are kept\n");
+  t.text.clear();
+  t.renderer.take(CellEvent{
+      .status = CellStatus::interrupted, .rank_status = {{0, CellStatus::interrupted}}, .keeps_names = false});
+  EXPECT_EQ(t.text, "■ rank 0: interrupted\n");
 }
 
 TEST(Renderer, DeathsAreToldOnce) {

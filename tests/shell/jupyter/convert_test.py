@@ -12,7 +12,6 @@ from kernel_support import SCRATCH, install, use_own_folders
 use_own_folders()
 LOCKSTEP = os.path.abspath(sys.argv.pop(1))
 install(LOCKSTEP, "-n", "2")
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../terminal"))
 
 import nbformat  # noqa: E402
 from tmux import Terminal  # noqa: E402
@@ -86,23 +85,18 @@ class WithoutAPage(unittest.TestCase):
                             environment=environment)
         self.addCleanup(terminal.close)
         terminal.wait_for(r"In \[1\]:")
-        terminal.type("int a = 20;")
-        terminal.press("Enter")
+        terminal.enter("int a = 20;")
         terminal.wait_for(r"In \[2\]:")
-        terminal.type("a * 2 + rank")
-        terminal.press("Enter")
+        terminal.enter("a * 2 + rank")
         screen = terminal.wait_for(r"In \[3\]:")
         self.assertRegex(screen, r"0   = 40\n *1   = 41")
-        terminal.type('std::cout << "begun\\n" << std::flush; for (;;) {}')
-        terminal.press("Enter")
+        terminal.enter('std::cout << "begun\\n" << std::flush; for (;;) {}')
         terminal.wait_for(r"│ begun")
         terminal.press("C-c")
         terminal.wait_for(r"In \[4\]:")
-        terminal.type("a")
-        terminal.press("Enter")
+        terminal.enter("a")
         terminal.wait_for(r"Out\[4\]: 20")
-        terminal.type("exit")
-        terminal.press("Enter")
+        terminal.enter("exit")
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import tempfile
-import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
+from waiting import LIMIT_S  # noqa: E402
 
 SCRATCH = tempfile.TemporaryDirectory(prefix="ls-")  # short: sockets have their paths in it
-LIMIT_S = 240  # ends what hangs; judges nothing
 
 
 def use_own_folders():
@@ -24,35 +26,6 @@ def use_own_folders():
 
 def install(lockstep, *options):
     subprocess.run([lockstep, "kernel", "install", *options], check=True, stdout=subprocess.DEVNULL)
-
-
-def children(pid):
-    """All processes that descend from `pid`."""
-    found = []
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as file:
-                for child in file.read().split():
-                    found += [int(child)] + children(int(child))
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return found
-
-
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def wait_until(condition, what):
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"{what} has not happened in {LIMIT_S} s")
-        time.sleep(0.02)
 
 
 class Kernel:

@@ -8,8 +8,9 @@ import sys
 import tempfile
 import unittest
 
-from kernel_support import (LIMIT_S, Kernel, children, install, is_alive, kill, lines_by_rank, results_of, spec, text_of,
-                            use_own_folders, wait_until)
+from kernel_support import LIMIT_S, Kernel, install, kill, lines_by_rank, results_of, spec, text_of, use_own_folders
+from processes import descendants, start_time, wait_gone
+from waiting import wait_until
 
 use_own_folders()
 LOCKSTEP = sys.argv.pop(1)
@@ -284,13 +285,13 @@ class Kernels(unittest.TestCase):
     def test_restart_starts_fresh_workers(self):
         kernel = self.start()
         kernel.run("int gone = 1;")
-        before = children(kernel.pid)
+        before = descendants(kernel.pid)
         self.assertGreaterEqual(len(before), 4)  # compiler, store, two ranks
         kernel.manager.restart_kernel()
         kernel.client.wait_for_ready(timeout=LIMIT_S)
         reply, _ = kernel.run("gone")
         self.assertEqual((reply["ename"], reply["execution_count"]), ("compile_error", 1))
-        self.assertEqual([pid for pid in before if is_alive(pid)], [])
+        self.assertEqual(wait_gone(before, 0), {})
 
     def test_two_kernels_at_once(self):
         first, second = self.start(), self.start()
@@ -303,11 +304,11 @@ class Kernels(unittest.TestCase):
         kernel = self.start()
         request = kernel.client.execute('for (int i = 0; i < 5000; ++i) std::cout << i << "\\n";\n' + LOOP)
         kernel.wait_for(request, lambda message: message["msg_type"] == "stream")
-        processes = children(kernel.pid)
+        processes = descendants(kernel.pid)
         self.assertGreaterEqual(len(processes), 4)
         pid = kernel.pid
         kill(pid)
-        wait_until(lambda: not any(is_alive(each) for each in processes), "the end of the ranks of a killed kernel")
+        self.assertEqual(wait_gone(processes), {})
         self.start()  # removes the folder
         self.assertEqual(session_folders(pid), [])
 
@@ -319,7 +320,7 @@ class Kernels(unittest.TestCase):
         kernel.wait_for(request, has_text("begun"))
         pid = kernel.pid
         kill(pid)
-        wait_until(lambda: not is_alive(pid), "the end of a killed kernel")
+        wait_until(lambda: start_time(pid) is None)
         shown = subprocess.run([LOCKSTEP, "sessions", "show", f"{pid}-"], capture_output=True, text=True).stdout
         for line in ("0-1 = 7\n", "0   │ rank 0\n", "1   │ rank 1\n", f"▸ {LOOP}\n", "the session was killed here, or its end could not be written\n"):
             self.assertIn(line, shown)
@@ -349,19 +350,19 @@ class Kernels(unittest.TestCase):
         kernel = self.start()
         request = kernel.client.execute(LOOP)
         kernel.wait_for(request, has_text("begun"))
-        pid, processes = kernel.pid, children(kernel.pid)
+        pid, processes = kernel.pid, descendants(kernel.pid)
         self.assertEqual(len(session_folders(pid)), 1)
         reply = kernel.control("shutdown_request", {"restart": False})
         self.assertEqual((reply["status"], reply["restart"]), ("ok", False))
-        wait_until(lambda: not kernel.manager.is_alive(), "the end of the kernel")
-        wait_until(lambda: not any(map(is_alive, processes)), "the end of the processes")
+        wait_until(lambda: not kernel.manager.is_alive())
+        self.assertEqual(wait_gone(processes), {})
         self.assertEqual(session_folders(pid), [])
 
     def test_exit_in_a_cell_ends_the_kernel(self):
         kernel = self.start()
         reply, _ = kernel.run("quit")
         self.assertEqual([part["source"] for part in reply["payload"]], ["ask_exit"])
-        wait_until(lambda: not kernel.manager.is_alive(), "the end of the kernel")
+        wait_until(lambda: not kernel.manager.is_alive())
 
     def test_the_kernel_ends_with_its_frontend(self):
         program = ("import sys, time\nfrom jupyter_client.manager import KernelManager\n"
@@ -373,7 +374,7 @@ class Kernels(unittest.TestCase):
         self.addCleanup(frontend.kill)
         pid = int(frontend.stdout.readline())
         frontend.kill()
-        wait_until(lambda: not is_alive(pid), "the end of a kernel whose frontend was killed")
+        wait_until(lambda: start_time(pid) is None)
         # One that comes up later finds no frontend.
         frontend.wait()
         late = subprocess.run([LOCKSTEP, "kernel", "run"], stderr=subprocess.DEVNULL, timeout=LIMIT_S,

@@ -8,11 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 import browser
-from kernel_support import LIMIT_S, SCRATCH, install, use_own_folders
+from kernel_support import SCRATCH, install, use_own_folders
+from waiting import wait_until
 
 if not browser.path():
     print("chromium is not installed (Debian's package: tools/setup installs it)")
@@ -62,16 +62,19 @@ class Lab:
 
     def wait_for_server(self):
         path = os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], f"jpserver-{self.server.pid}.json")
-        end = time.monotonic() + LIMIT_S
-        while time.monotonic() < end and self.server.poll() is None:
+
+        def written():
             try:
                 with open(path) as file:
-                    info = json.load(file)
-                return info["url"], info["token"]
+                    return json.load(file)
             except (FileNotFoundError, json.JSONDecodeError):  # not there yet, or half of it
-                time.sleep(0.05)
-        with open(os.path.join(SCRATCH.name, "server.log")) as log:
-            raise AssertionError("JupyterLab does not start:\n" + log.read())
+                return self.server.poll() is not None
+
+        info = wait_until(written)
+        if info is True:
+            with open(os.path.join(SCRATCH.name, "server.log")) as log:
+                raise AssertionError("JupyterLab does not start:\n" + log.read())
+        return info["url"], info["token"]
 
     def close(self):
         self.page.close()

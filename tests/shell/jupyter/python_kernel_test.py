@@ -5,7 +5,8 @@ import subprocess
 import sys
 import unittest
 
-from kernel_support import LIMIT_S, Kernel, children, install, is_alive, results_of, spec, text_of, use_own_folders, wait_until
+from kernel_support import LIMIT_S, Kernel, install, results_of, spec, text_of, use_own_folders
+from processes import descendants, wait_gone
 
 use_own_folders()
 LOCKSTEP, PYTHON = sys.argv.pop(1), sys.argv.pop(1)
@@ -124,10 +125,10 @@ class PythonKernel(unittest.TestCase):
         reply, published = kernel.run("class Table:\n    def _repr_html_(self): return '<table>'\ndisplay(Table())")  # its first cell
         self.assertEqual(reply["status"], "ok", reply)
         self.assertIn("<table>", str([each["content"] for each in published]))
-        processes = children(kernel.pid)
+        processes = descendants(kernel.pid)
         self.assertGreater(len(processes), 3)  # the store, what has started the ranks, and the ranks
         kernel.close()
-        wait_until(lambda: not any(is_alive(each) for each in processes), "the end of all processes")
+        self.assertEqual(wait_gone(processes), {})
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Screens that tests compare with files of captures/; --update writes the files anew."""
+import contextlib
 import os
 import sys
-import time
+
+from waiting import wait_until
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "captures")
 UPDATE = "--update" in sys.argv and not sys.argv.remove("--update")
-LIMIT_S = 60
 
 
 def same_as_capture(test, name, screen, comparable=lambda text: text):
@@ -17,8 +18,7 @@ def same_as_capture(test, name, screen, comparable=lambda text: text):
             file.write(screen())
     with open(path) as file:
         expected = comparable(file.read())
-    deadline = time.monotonic() + LIMIT_S
-    while comparable(screen()) != expected and time.monotonic() < deadline:
-        time.sleep(0.02)
+    with contextlib.suppress(AssertionError):  # the next line says more
+        wait_until(lambda: comparable(screen()) == expected, limit_s=60)
     test.assertEqual(comparable(screen()), expected,
                      f"captures/{name} differs from the screen; --update writes it anew")

@@ -11,12 +11,12 @@ import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, "../../support"))
 from captures import same_as_capture  # noqa: E402
-from tmux import Terminal  # noqa: E402
+from processes import children  # noqa: E402
+from tmux import PROMPT, Terminal  # noqa: E402
 
 LOCKSTEP, FAKES = (sys.argv.pop(1), sys.argv.pop(1)) if len(sys.argv) > 2 else ("", "")
-PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ )?▸ *\n?\Z"
 
 
 class Editor(unittest.TestCase):
@@ -43,10 +43,8 @@ class Editor(unittest.TestCase):
 
     def test_colours_and_brackets(self):
         terminal = self.start()
-        terminal.type("for (int i = 0; i < 10; ++i) { // all of them")
-        terminal.press("Enter")
-        terminal.type('print("é 漢字", f(i * 0x1F), 1.5e-3f);')
-        terminal.press("Enter")
+        terminal.enter("for (int i = 0; i < 10; ++i) { // all of them")
+        terminal.enter('print("é 漢字", f(i * 0x1F), 1.5e-3f);')
         terminal.type("}")
         screen = terminal.wait_for(r"^\.\.\. \}")
         self.assertIn("...   print", screen)
@@ -64,9 +62,7 @@ class Editor(unittest.TestCase):
     def test_up_and_down_keep_what_is_typed(self):
         terminal = self.start()
         for number, cell in enumerate(["print one", "print two", "value 3"], 1):
-            terminal.type(cell)
-            terminal.press("Enter")
-            terminal.wait_for(PROMPT.format(number + 1))
+            terminal.enter(cell, number + 1)
         terminal.type("not yet")
         terminal.wait_for("▸ not yet$")
         terminal.press("Down")
@@ -114,10 +110,8 @@ class Editor(unittest.TestCase):
         terminal.press("Enter")
         terminal.wait_for("^1   │ other$")
         terminal.wait_for(PROMPT.format(3))
-        terminal.type("%%rank [0]")
-        terminal.press("Enter")
-        terminal.type("print typed")
-        terminal.press("Enter")
+        terminal.enter("%%rank [0]")
+        terminal.enter("print typed")
         terminal.wait_for(r"^\.\.\. print typed\n\.\.\.")
         terminal.press("Enter")
         terminal.wait_for("^0   │ typed$")
@@ -148,8 +142,7 @@ class Editor(unittest.TestCase):
 
     def test_another_size_of_the_terminal(self):
         terminal = self.start(columns=100, rows=24)
-        terminal.type("print " + " ".join(f"word{k}" for k in range(12)) + " {")
-        terminal.press("Enter")
+        terminal.enter("print " + " ".join(f"word{k}" for k in range(12)) + " {")
         terminal.type("second line")
         terminal.wait_for("second line")
         for count, (columns, rows) in enumerate(((40, 24), (70, 10), (30, 30), (100, 24)), 1):
@@ -208,8 +201,7 @@ class Editor(unittest.TestCase):
         terminal.press("Tab")
         terminal.wait_for(r"▸ print$")
         self.same_as_capture("candidates.ansi", lambda: self.last(colours=True))
-        terminal.type(" taken")
-        terminal.press("Enter")
+        terminal.enter(" taken")
         terminal.wait_for("0-1 │ taken")
 
     def test_paths(self):
@@ -244,9 +236,7 @@ class Editor(unittest.TestCase):
     def test_search(self):
         terminal = self.start()
         for number, cell in enumerate(["print alpha", "print beta", "value 1"], 1):
-            terminal.type(cell)
-            terminal.press("Enter")
-            terminal.wait_for(PROMPT.format(number + 1))
+            terminal.enter(cell, number + 1)
         terminal.type("kept")
         terminal.press("C-r")
         terminal.type("print")
@@ -270,16 +260,14 @@ class Editor(unittest.TestCase):
     def test_what_is_asked_of_the_shell(self):
         terminal = self.start(rows=70)
         for number, (cell, answer) in enumerate([("?", r"^%who +names"), ("help", r"^%who +names(.*\n)+%who +names")]):
-            terminal.type(cell)
-            terminal.press("Enter")
+            terminal.enter(cell)
             terminal.wait_for(answer, history=True)
             terminal.wait_for(PROMPT.format(1))
         for cell, answer in [("net??", r"^source +Fake net\{\};"), ("?net", "^declaration +Fake net"), ("%pwd", "^/.+"),
                              ("!echo from the shell", "^from the shell$"), ("%lsmagic", "^Cell magics:$"),
                              ("%dist_status   // what every rank does", "^rank +state"), ("%rank?", "^%rank .SPEC")]:
             terminal.press("C-l")
-            terminal.type(cell)
-            terminal.press("Enter")
+            terminal.enter(cell)
             terminal.wait_for(answer)
             terminal.wait_for(PROMPT.format(1))
 
@@ -290,17 +278,13 @@ class Editor(unittest.TestCase):
         terminal.wait_for("▸ print from the editor$")
         terminal.press("Enter")
         terminal.wait_for("0-1 │ from the editor")
-        terminal.type("%edit 7")
-        terminal.press("Enter")
+        terminal.enter("%edit 7")
         terminal.wait_for("✗ there is no cell 7; %history lists them")
 
     def test_an_earlier_cell_in_an_editor(self):
         terminal = self.start(EDITOR="sed -i s/one/two/")
-        terminal.type("print one")
-        terminal.press("Enter")
-        terminal.wait_for(PROMPT.format(2))
-        terminal.type("%edit")
-        terminal.press("Enter")
+        terminal.enter("print one", 2)
+        terminal.enter("%edit")
         terminal.wait_for("▸ print two$")
         terminal.press("Enter")
         terminal.wait_for("0-1 │ two")
@@ -324,27 +308,23 @@ class Editor(unittest.TestCase):
                             dict(LOCKSTEP_BIN=FAKES, XDG_STATE_HOME=state, XDG_RUNTIME_DIR=state, PS1="bash> "))
         self.addCleanup(terminal.close)
         terminal.wait_for(r"^bash> *\n?\Z")
-        terminal.type(LOCKSTEP + " -n 2")
-        terminal.press("Enter")
-        terminal.wait_for(PROMPT.format(1))
+        terminal.enter(LOCKSTEP + " -n 2", 1)
         terminal.type("print kept")
         terminal.wait_for("kept$")
         terminal.press("C-z")
         terminal.wait_for("Stopped")
-        terminal.type("stty -a | grep -o -w -e -icanon -e icanon; fg")
-        terminal.press("Enter")
+        terminal.enter("stty -a | grep -o -w -e -icanon -e icanon; fg")
         terminal.wait_for("^icanon$")
         terminal.wait_for("▸ print kept$")
         terminal.press("Enter")
         terminal.wait_for("0-1 │ kept")
         # Continued by another process, without a shell that sets the terminal back meanwhile.
         bash = terminal.tmux("display-message", "-p", "-t", "test", "#{pane_pid}").strip()
-        with open(f"/proc/{bash}/task/{bash}/children") as children:
-            os.kill(int(children.read()), signal.SIGCONT)
+        (program,) = children(bash)
+        os.kill(program, signal.SIGCONT)
         terminal.press("C-d")
         terminal.wait_for(r"^bash> *\n?\Z")
-        terminal.type("stty -a | grep -o -w -e -icanon -e icanon")
-        terminal.press("Enter")
+        terminal.enter("stty -a | grep -o -w -e -icanon -e icanon")
         terminal.wait_for(r"^icanon\nbash> *\n?\Z")
 
 

@@ -9,12 +9,11 @@ import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, "../../support"))
 from captures import same_as_capture  # noqa: E402
-from tmux import Terminal  # noqa: E402
+from tmux import PROMPT, Terminal  # noqa: E402
 
 LOCKSTEP, FAKES = (sys.argv.pop(1), sys.argv.pop(1)) if len(sys.argv) > 2 else ("", "")
-PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ )?▸ *\n?\Z"
 
 
 def without_times(text):
@@ -76,8 +75,7 @@ class Status(unittest.TestCase):
         terminal = self.start()
         self.cell("loop")
         terminal.wait_for(r"^… cell 1 running for 0:0\d$")
-        terminal.type("%pwd")
-        terminal.press("Enter")
+        terminal.enter("%pwd")
         terminal.press("C-c")
         terminal.wait_for(PROMPT.format(2))
         self.assertNotIn("running for", terminal.screen())
@@ -120,8 +118,7 @@ class Status(unittest.TestCase):
     def test_a_dumb_terminal_gets_lines_alone(self):
         terminal = self.open([LOCKSTEP, "-n", "2"], TERM="dumb")
         terminal.wait_for(r"^In \[1\]")
-        terminal.type("turned 3 3 all")
-        terminal.press("Enter")
+        terminal.enter("turned 3 3 all")
         terminal.wait_for(r"^0-1 │ all  100% 3/3 \[")
 
     def test_a_pager_for_what_is_taller_than_the_screen(self):

@@ -4,9 +4,10 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 
-LIMIT_S = 120  # ends what hangs; judges nothing
+from waiting import wait_until
+
+PROMPT = r"^In \[{}\] (ranks? [0-9,-]+ |no rank )?▸ *\n?\Z"  # the last one, of that number
 
 
 class Terminal:
@@ -41,6 +42,13 @@ class Terminal:
         """Keys by tmux's names: Enter, Up, C-r, M-Enter, PPage."""
         self.tmux("send-keys", "-t", "test", *keys)
 
+    def enter(self, text, number=None):
+        """Types a line and Enter. Where a number is given, waits for its prompt."""
+        self.type(text)
+        self.press("Enter")
+        if number is not None:
+            self.wait_for(PROMPT.format(number))
+
     def paste(self, text):
         self.tmux("load-buffer", "-", text=text)
         self.tmux("paste-buffer", "-p", "-r", "-t", "test")
@@ -60,11 +68,8 @@ class Terminal:
 
     def wait_for(self, pattern, history=False):
         """Until the screen has `pattern`, a regular expression; returns the screen."""
-        deadline = time.monotonic() + LIMIT_S
-        while True:
+        def shown():
             screen = self.screen(history=history)
-            if re.search(pattern, screen, re.MULTILINE):
-                return screen
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{pattern!r} did not come up; on the screen:\n{screen}")
-            time.sleep(0.02)
+            return re.search(pattern, screen, re.MULTILINE) and screen
+
+        return wait_until(shown, lambda: f"that the screen has {pattern!r}:\n{self.screen(history=history)}")
