@@ -143,10 +143,13 @@ void RankGroup::handle(FromWorker& from) {
     came(from.rank);
   } else if (const auto* refusal = std::get_if<protocol::NotReady>(&from.message)) {
     const std::string why = "rank " + std::to_string(from.rank) + ": " + refusal->message;
-    if (starting_)
-      start_error_ = why;
-    else
+    // A rank that was killed is the reason why others can't get ready; it is buried in a moment.
+    const bool is_cause =
+        std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.end && each.end->signal != 0; });
+    if (!starting_)
       listener_.warning(why);
+    else if (is_cause)
+      fail_start(why);
   } else if (const auto* dying = std::get_if<protocol::Dying>(&from.message)) {
     rank.last_words = dying->error;
   } else {

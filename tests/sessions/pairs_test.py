@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What happens where a process of a session is killed, or stopped for a while, in each phase of a session: the tables of docs/reliability.md.
+"""What happens where a process of a session is killed, stopped for a while, or slow, in each phase of a session: the table of docs/reliability.md.
 
 Usage: pairs_test.py LOCKSTEP [WORD…]; rows that have all of the words. After each row the variable of each live rank must have its value, lines that were printed must be
-there, and collectives must work once all ranks live again (harmed_session.py).
+there, and collectives must work once all ranks live again (harmed_session.py). Of each row two times are printed: until the session had answered (of what is killed since
+its death, of what was stopped since it went on, of what is slow since it was asked), and of the whole row.
 """
 import json
 import os
@@ -11,13 +12,15 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from harmed_session import RANKS, HarmedSession, check, send
-from processes import start_time
+from processes import start_time, stat_of
 from typed_session import numbers_of
 
 LIMIT_S = 300  # ends what hangs; judges nothing
@@ -37,6 +40,8 @@ KILLED = {
     "the shell": (None, ""),
 }
 RANKS_OF = {"rank 0": [0], "rank 1": [1], "all ranks": list(RANKS), RELAY: [2]}
+HARMS = ("killed", "stopped for a while", "slow")
+RUN_S, PAUSE_S = 0.005, 0.045  # of what is slow
 SSH = """#!/bin/sh
 # ssh [OPTION…] HOST COMMAND…, on this machine.
 while [ "${1#-}" != "$1" ]; do [ "$1" != -o ] || shift; shift; done
@@ -44,10 +49,10 @@ shift
 exec sh -c "$*"
 """
 PHASES = ("idle", "compiling", "loading", "running", "in a collective", "printing")  # of a cell
-OF_RANKS = ("starting", "restarting", "shutting down")
 
 
 def pids_of(s, victim):
+    """Those that there are: without a question to the session, also while it starts."""
     if victim == "the shell":
         return [s.session.pid]
     if victim == "the compiler":
@@ -58,16 +63,60 @@ def pids_of(s, victim):
     if victim == "the store":
         return [pid for pid, _ in s.processes("--store")]
     if victim == RELAY:
-        return [parent_of(s.process_of(2))]
-    return s.processes_of(RANKS_OF[victim])
+        return [pid for pid, _ in s.processes("relay --hub")][-1:]  # hosts are started in their order
+    ranks = ranks_of(s)
+    return [ranks[rank] for rank in RANKS_OF[victim] if rank in ranks]
+
+
+def ranks_of(s):
+    """{rank: pid}, from their environments."""
+    found = {}
+    for (pid, _), command in s.processes("lockstep-worker").items():
+        if command.endswith("lockstep-worker"):
+            try:
+                words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue  # it has ended
+            found.update({int(word[14:]): pid for word in words if re.fullmatch(rb"LOCKSTEP_RANK=\d+", word)})
+    return found
+
+
+class Slow:
+    """Lets the processes of a victim run a tenth of the time, those that come later too."""
+
+    def __init__(self, s, victim):
+        self.pids = lambda: pids_of(s, victim)
+        self.over = threading.Event()
+        self.executor = ThreadPoolExecutor(1)
+
+    def __enter__(self):
+        self.stopped = self.stop()
+        self.thread = self.executor.submit(self.run)
+
+    def stop(self):
+        pids = self.pids()
+        for pid in pids:
+            send(pid, signal.SIGSTOP)
+        return pids
+
+    def run(self):
+        is_over = False
+        while not is_over:
+            is_over = self.over.wait(PAUSE_S)
+            go_on(self.stopped)
+            is_over = is_over or self.over.wait(RUN_S)
+            self.stopped = [] if is_over else self.stop()
+
+    def __exit__(self, *error):
+        self.over.set()
+        self.thread.result()
+        self.executor.shutdown()
 
 
 def parent_of(pid):
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None  # it has ended
-    return int(text[text.rindex(")") + 2:].split()[1])
+    """None where it has ended."""
+    fields = stat_of(pid)
+    return int(fields[1]) if fields else None
 
 
 def wait_until(is_so, s, what):
@@ -118,7 +167,8 @@ class Phase:
             s.session.type(self.cell)
             wait_until(lambda: is_in_journal(s, self.cell), s, "the cell is not in the journal")
         elif name == "loading":
-            first, *self.held = s.processes_of([0, 2])
+            ranks = ranks_of(s)
+            first, self.held = ranks[0], [ranks[2]]
             loaded = objects_of(first)
             send(self.held[0], signal.SIGSTOP)
             s.session.type(self.cell)
@@ -135,6 +185,13 @@ class Phase:
         if name in ("running", "in a collective"):
             for rank in RANKS:
                 s.session.wait_for_text(f"{rank} goes\n")
+
+    def check_whole(self, text):
+        """Whether all ranks have run the cell to its end, and nothing is reported."""
+        check("✗" not in text, text)
+        if self.name == "printing":
+            self.s.check_lines(text, None, RANKS)
+        check_ended(text, ALL)
 
     def release(self, but=()):
         self.released.touch()
@@ -163,27 +220,82 @@ class Phase:
                            f"%dist_status does not say {state} of rank {rank}")
 
 
-def row(s, victim, is_killed, name):
+def check_ended(text, ranks):
+    ended = {int(rank) for rank in re.findall(r"│ (\d) ends$", text, re.MULTILINE)}
+    check(ranks <= ended, f"ranks {ended} have run the cell, not {ranks}: {text}")
+
+
+def stop(s, pids):
+    for pid in pids:
+        send(pid, signal.SIGSTOP)
+    for pid in pids:
+        wait_until(lambda: is_stopped(pid), s, f"process {pid} does not stop")
+
+
+def go_on(pids):
+    for pid in pids:
+        send(pid, signal.SIGCONT)
+
+
+def kill(s, pids):
+    """Until their parents know."""
+    check(pids, "there is no such process")
+    for pid in pids:
+        send(pid, signal.SIGKILL)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), s, "processes that were killed are still there")
+
+
+def wait_until_idle(s):
+    """Until no process of the session uses time."""
+    last = None
+    while last != (last := {pid: stat_of(pid)[11:13] for pid, _ in s.processes()}):
+        s.session.pump(0.1)
+
+
+def harmed(s):
+    s.harmed_at = time.monotonic()
+
+
+def answer(s):
+    text = s.cells()
+    s.answered = time.monotonic() - s.harmed_at
+    return text
+
+
+def check_unharmed(text):
+    check(not re.search("✗|no answer|not answer|hang|killed|dead", text), f"what is alive is reported: {text}")
+
+
+def row(s, victim, harm, name):
     before = {rank: set(values) for rank, values in s.kept.items()}
+    is_killed = harm == "killed"
     pids = pids_of(s, victim)
-    lost = s.processes_of(RANKS_OF.get(victim, []))
+    ranks = ranks_of(s)
     phase = Phase(s, name, s.effect if is_killed else s.certain_effect)
     live, says = KILLED[victim]
     if victim == "the compiler's children" and name == "compiling":
         pids = pids_of(s, victim)  # one of them compiles the cell
-    if victim == "the shell" and is_killed:
-        return shell_is_killed(s, phase)
     check(pids, f"there is no process of {victim}")
-    for pid in pids:
-        send(pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
+    harmed(s)
+    if victim == "the shell" and is_killed:
+        return shell_is_killed(s)
+    if harm == "slow":
+        with Slow(s, victim):
+            phase.release(but=pids)
+            s.session.type(phase.cell if name == "idle" else s.certain_effect(s.random))
+            text = answer(s)
+            s.look()
+        check_unharmed(text)
+        return phase.check_whole(text)
     if is_killed:
+        for pid in pids:
+            send(pid, signal.SIGKILL)
         if name == "in a collective":  # a rank outlives its relay for a moment, in which it would arrive
-            wait_until(lambda: not any(start_time(pid) for pid in lost), s, f"ranks of {victim} do not end")
+            wait_until(lambda: not any(start_time(ranks[rank]) for rank in RANKS_OF.get(victim, [])), s, f"ranks of {victim} do not end")
         s.live = set(live)
         s.store = victim != "the store"
     else:
-        for pid in pids:
-            wait_until(lambda: is_stopped(pid), s, f"process {pid} does not stop")
+        stop(s, pids)
     phase.release(but=pids)
     if name == "idle" and not is_killed:
         s.session.type(phase.cell)
@@ -191,19 +303,19 @@ def row(s, victim, is_killed, name):
             wait_until(lambda: is_in_journal(s, phase.cell), s, "the cell is not in the journal")
     elif victim in ("the compiler", "the compiler's children", "the store"):
         s.session.type(s.effect(s.random))  # the end of a compiler is found by the next cell
-    if is_killed:
-        if says:
-            s.session.wait_for_text(says)
-    else:
-        phase.wait_for_others(victim)
-        for pid in pids:
-            send(pid, signal.SIGCONT)
-    text = s.cells()
-    if name == "printing":  # what a relay has not passed on is lost with it
-        s.check_lines(text, None, s.live if victim == RELAY else RANKS, complete=s.live == ALL)
     if not is_killed:
-        ended = {int(rank) for rank in re.findall(r"│ (\d) ends$", text, re.MULTILINE)}
-        check(ended == ALL, f"ranks {ended} have run the cell: {text}")
+        phase.wait_for_others(victim)
+        harmed(s)
+        go_on(pids)
+    elif says:
+        s.session.wait_for_text(says)
+    text = answer(s)
+    if not is_killed:
+        phase.check_whole(text)
+    elif name == "printing":  # what a relay has not passed on is lost with it
+        s.check_lines(text, None, s.live if victim == RELAY else RANKS, complete=s.live == ALL)
+    if name in ("running", "printing") or name == "in a collective" and s.live == ALL:
+        check_ended(text, s.live)
     if name == "in a collective" and s.live not in (ALL, set()):
         left = re.findall(r"^. ranks? ([\d,-]+): lockstep::dist::PeerLeft.*\n +(.*)", text, re.MULTILINE)
         (rank,) = RANKS_OF[victim]
@@ -213,64 +325,175 @@ def row(s, victim, is_killed, name):
     if name in ("compiling", "loading"):
         ran = {rank: s.kept[rank] != before[rank] for rank in s.live}
         check(len(set(ran.values())) < 2, f"the cell ran on some ranks only: {ran}")
-    if not s.store or victim == RELAY and is_killed:
-        s.live = set(ALL)
+    bring_back(s, victim)
+
+
+def bring_back(s, victim):
+    """All ranks, after a death."""
+    if s.live == ALL and s.store:
+        return
+    lost_host = victim == RELAY
+    s.live = set(ALL)
+    if lost_host or not s.store:
         s.cells("%dist_reset")
         s.define()
-    elif s.live != ALL:
-        s.live = set(ALL)
+    else:
         text = s.cells("%restart")
         check("is back" in text, text)
-    else:
-        return
     s.look()
 
 
-def shell_is_killed(s, phase):
+def shell_is_killed(s):
     """Processes that are stopped end, too."""
     send(s.session.pid, signal.SIGKILL)
     s.session.wait_end()
     s.after_end(killed=True)
+    s.answered = time.monotonic() - s.harmed_at
 
 
-def row_of_ranks(s, victim, name):
-    """A victim that is killed while ranks start, come back or end. What follows works as if it had been there."""
-    if name == "starting":
-        s.cells("%dist_shutdown")
-        s.session.type("%dist_init")
-        wait_until(lambda: len(ranks_of(s)) == len(RANKS), s, "the ranks are not started")
+def shutting_down(s, victim, harm):
+    """What is stopped is ended by force."""
+    pids = pids_of(s, victim)
+    harmed(s)
+    if harm == "slow":
+        with Slow(s, victim):
+            s.session.type("%dist_shutdown")
+            text = answer(s)
+    else:
         ranks = ranks_of(s)
-    elif name == "restarting":
-        ranks = s.processes_of(RANKS)
-        send(ranks[1], signal.SIGKILL)
-        s.session.wait_for_text(KILLED["rank 1"][1])
-        before = set(ranks_of(s))
-        s.session.type("%restart")
-        wait_until(lambda: set(ranks_of(s)) - before, s, "the rank is not started again")
-        (ranks[1],) = set(ranks_of(s)) - before
-    else:
-        ranks = s.processes_of(RANKS)
-    if victim not in RANKS_OF:
-        pids = pids_of(s, victim)
-    else:
-        pids = [ranks[rank] for rank in RANKS_OF[victim]]
-        pids = [parent_of(pid) for pid in pids] if victim == RELAY else pids
-    if name == "shutting down":
+        free = ranks.pop(0 if victim == "rank 1" else 1)  # its end says that the session ends them
+        if harm != "killed":
+            stop(s, pids)
+        else:
+            stop(s, [*ranks.values(), *(pids if victim != "the shell" else ())])
         s.session.type("%dist_shutdown")
-    if victim == "the shell":
-        return shell_is_killed(s, None)
-    for pid in pids:
-        send(pid, signal.SIGKILL)
-    s.session.settle()  # it says what has happened, or that it was too late for that
-    s.live, s.store = set(ALL), True
-    s.cells("%dist_reset")
+        if harm == "killed":
+            wait_until(lambda: not Path(f"/proc/{free}").exists(), s, "no rank ends")
+            harmed(s)
+            if victim == "the shell":
+                return shell_is_killed(s)
+            for pid in pids:
+                send(pid, signal.SIGKILL)
+            go_on(ranks.values())
+        elif victim == "the shell":
+            harmed(s)
+            go_on(pids)
+        text = answer(s)
+    check_unharmed(text)
+    check_shut_down(s, text)
+
+
+def check_shut_down(s, text):
+    check("the ranks have ended; the next cell starts them afresh" in text, text)
+    wait_until(lambda: not s.processes(), s, "processes are left")
+    s.live = set()
+
+
+# What the session says where the victim is killed before all ranks are there.
+NOT_STARTED = {
+    "rank 0": "rank 0 was killed by SIGKILL while it started",
+    "rank 1": "rank 1 was killed by SIGKILL while it started",
+    "all ranks": "was killed by SIGKILL while it started",
+    "the compiler": "lockstep-compiler was killed by SIGKILL",
+    "the compiler's children": "the compiler crashed while it read the precompiled header",
+    "the store": "the store's process was killed by SIGKILL",
+    RELAY: "host two: its relay ended",
+}
+
+
+def starting(s, victim, harm):
+    if s.live:
+        check_shut_down(s, s.cells("%dist_shutdown"))
+    s.live, of_compiler = set(ALL), victim.startswith("the compiler")
+    if harm == "slow":
+        harmed(s)
+        with Slow(s, victim):
+            s.session.type("%dist_init")
+            text = answer(s)
+    else:
+        # The session does not start before what is held goes on.
+        held = s.compilers if not of_compiler else lambda: [pid for pid, _ in s.processes("--ranks")]
+        s.session.type("%dist_init")
+        wait_until(held, s, "nothing starts")
+        held = held()
+        stop(s, held)
+        wait_until(lambda: pids_of(s, victim) if of_compiler else len(ranks_of(s)) == len(RANKS), s, f"{victim} does not start")
+        pids = pids_of(s, victim)
+        harmed(s)
+        if harm == "killed":
+            if victim == "the shell":
+                return shell_is_killed(s)
+            held += [pid for pid in ranks_of(s).values() if pid not in pids]
+            stop(s, held)  # others would say that they have lost it, before the session knows of its death
+            kill(s, pids)
+            go_on(held)
+        else:
+            stop(s, pids)
+            go_on(held)
+            wait_until_idle(s)
+            if victim in RANKS_OF and victim != RELAY or victim == "the compiler":
+                check("✓" not in s.session.screen.text(), f"the session started without {victim}")
+            harmed(s)
+            go_on(pids)
+        text = answer(s)
+    if harm == "killed":
+        check(re.search(f"✗ the session could not start: .*{NOT_STARTED[victim]}", text), text)
+        wait_until(lambda: not s.processes(), s, "processes are left")
+    else:
+        check_unharmed(text)
+        check(f"✓ {len(RANKS)} ranks" in text, text)
     s.define()
     s.look()
 
 
-def ranks_of(s):
-    """The processes of ranks, as they were started: at the start of a session in the order of ranks."""
-    return sorted(pid for (pid, _), command in s.processes("lockstep-worker").items() if command.endswith("lockstep-worker"))
+def restarting(s, victim, harm):
+    held, reached = s.folder / "held", s.folder / "reached"
+    held.unlink(missing_ok=True)  # of a row that failed
+    # A cell that waits where it runs again.
+    s.cells(f'if (::access("{held}", F_OK) == 0) {{ ::creat("{reached}", 0600); while (::access("{held}", F_OK) == 0) {{}} }}')
+    reached.unlink(missing_ok=True)
+    if harm != "slow":
+        held.touch()
+    send(ranks_of(s)[1], signal.SIGKILL)
+    s.session.wait_for_text("✗ rank 1: SIGKILL")
+    s.session.screen.take()
+    s.session.type("%restart")
+    harmed(s)
+    if harm == "slow":
+        with Slow(s, victim):
+            text = answer(s)
+    else:
+        wait_until(reached.exists, s, "no cell runs again")
+        pids = pids_of(s, victim)
+        harmed(s)
+        if harm == "killed":
+            if victim == "the shell":
+                return shell_is_killed(s)
+            kill(s, pids)
+            s.live, s.store = set(KILLED[victim][0]), victim != "the store"
+            if not s.store:
+                s.live.remove(1)  # it can't connect
+        else:
+            stop(s, pids)
+        held.unlink()
+        if victim.startswith("the compiler"):
+            s.session.wait_for_text("rank 1 is back")
+            s.session.type(s.effect(s.random))
+        if harm == "killed":
+            s.session.wait_for_text(KILLED[victim][1])
+        else:
+            wait_until_idle(s)
+            harmed(s)
+            go_on(pids)
+        text = answer(s)
+    if harm != "killed":
+        check_unharmed(text)
+    check(("rank 1 is back" in text) == (1 in s.live), text)
+    s.look()
+    bring_back(s, victim)
+
+
+OF_RANKS = {"shutting down": shutting_down, "starting": starting, "restarting": restarting}
 
 
 def main():
@@ -284,21 +507,25 @@ def main():
         sessions[True].environment["PATH"] = f"{folder}:{os.environ['PATH']}"
         for s in sessions.values():
             s.random = random.Random(1)  # a text that comes again would run its object again, without a compiler
-        for is_killed in (True, False):
+        for harm in HARMS:
             for victim in KILLED:
                 s = sessions[victim == RELAY]
-                for name in (*PHASES, *(OF_RANKS if is_killed else ())):
-                    title = f"{victim}, {'killed' if is_killed else 'stopped for a while'}: {name}"
+                for name in (*PHASES, *OF_RANKS):
+                    title = f"{victim}, {harm}: {name}"
                     if not all(word in title for word in sys.argv[2:]):
                         continue
                     begin = time.monotonic()
+                    s.answered = 0.0
                     try:
                         if not s.session:
                             s.begin()
+                        elif not s.live and name != "starting":
+                            s.live = set(ALL)
+                            s.define()
                         if name in OF_RANKS:
-                            row_of_ranks(s, victim, name)
+                            OF_RANKS[name](s, victim, harm)
                         else:
-                            row(s, victim, is_killed, name)
+                            row(s, victim, harm, name)
                     except Exception as error:  # also one of this test: the other rows are wanted
                         failed += 1
                         if not isinstance(error, AssertionError):
@@ -307,7 +534,7 @@ def main():
                         if s.session:
                             s.session.__exit__()
                             s.session = None
-                    print(f"{time.monotonic() - begin:5.1f} s  {title}", flush=True)
+                    print(f"{s.answered:5.1f} s {time.monotonic() - begin:5.1f} s  {title}", flush=True)
         for has_relays, s in sessions.items():
             s.leave(killed=has_relays)
     return 1 if failed else 0
