@@ -458,8 +458,9 @@ void JobRun::conclude(const ProcessEnd& end) {
   const auto has_found = [this](const auto& each) { return faults_elsewhere_.contains(each); };
   if (exit_code_ == 0 && (findings_->faults_of_inspectors() > 0 || std::ranges::any_of(folders_elsewhere_, has_found)))
     exit_code_ = kExitFailed;
-  // Whoever interrupts the job here means all of it, and ranks elsewhere may never come to a call that fails.
-  say_verdict(/*ends=*/interrupted_ != 0);
+  // Whoever ends the job here means all of it, and ranks elsewhere may never come to a call that fails. Those there may
+  // not have read what was said of it before.
+  say_verdict(/*ends=*/ending_);
 }
 
 void JobRun::report_last_output() const {

@@ -149,8 +149,10 @@ class Gathering {
       problem_ = "its launcher does not say how many ranks there are: say it with -n";
     else if (numbers.world_size != 0 && numbers.world_size != size_)
       problem_ = fmt::format("-n {}: the launcher starts {} processes", size_, numbers.world_size);
-    if (!problem_.empty() || numbers.rank >= size_ || has_come(numbers.rank)) return;  // it ends with its socket
     const std::string host = numbers.host.empty() ? peer.address : numbers.host;
+    if (has_come(numbers.rank))
+      says_(fmt::format("rank {} has come already; another relay of it, from {}, is turned away", numbers.rank, host));
+    if (!problem_.empty() || numbers.rank >= size_ || has_come(numbers.rank)) return;  // it ends with its socket
     places_[numbers.rank] = std::make_unique<RemoteRanks>(loop_, host, std::move(socket), hub_, numbers.local_rank,
                                                           numbers.local_size, ticket_);
     if (!report_.is_set() && !is_complete()) report_.set_after(kSayEvery, [this] { report(); });

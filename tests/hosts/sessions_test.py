@@ -198,8 +198,11 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
         return process
 
     def read_until_it_waits(self, process):
+        return self.read_until(process, "waits\n")
+
+    def read_until(self, process, words):
         said = [""]
-        while "waits\n" not in said[-1]:
+        while words not in said[-1]:
             said.append(process.stdout.readline())
             self.assertTrue(said[-1], "".join(said))
         return "".join(said)
@@ -298,6 +301,44 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
             said, _ = each.communicate(timeout=LIMIT_S)
             self.assertEqual(each.returncode, 0, said)
         self.assertFalse(ticket.exists())
+        self.assert_nothing_is_left()
+
+    def relay_of(self, rank, ticket):
+        """One of two ranks, on its host. Nothing else is running there."""
+        numbers = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        return self.hosts[f"node{rank + 1}"].start(LOCKSTEP, "relay", "--ticket", ticket, env=numbers,
+                                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                                   stderr=subprocess.STDOUT, text=True)
+
+    def assert_it_ends(self, relay):
+        said, _ = relay.communicate(timeout=LIMIT_S)
+        self.assertEqual((relay.returncode, said), (0, ""))
+
+    def test_a_relay_that_comes_again(self):
+        """One that has ended leaves its place to another, as long as the session waits for ranks; a rank has no second relay;
+        and one whose connections end connects again."""
+        ticket = self.hosts.folder / "ticket"
+        wait = f"{SAYS_THAT_IT_WAITS}if (rank == 0) dist::barrier(); else {{ while (access(\"{ticket}.go\", 0)) usleep(10000);"\
+               " dist::barrier(); }"
+        session = self.start([f"#include <unistd.h>\n{wait}", "rank * 10"], "--ticket", ticket, ranks="2")
+        self.read_until(session, "relay --ticket")
+        first = self.relay_of(1, ticket)
+        self.read_until(session, "rank 1 has come; rank 0 is missing")
+        self.assert_it_ends(self.relay_of(1, ticket))
+        self.read_until(session, "rank 1 has come already; another relay of it, from node2, is turned away")
+        first.terminate()
+        self.assert_it_ends(first)
+        relays = [self.relay_of(rank, ticket) for rank in (1, 0)]
+        self.read_until_it_waits(session)
+        self.assert_it_ends(self.relay_of(1, ticket))
+        cut = self.hosts["node2"].run("ss", "--kill", "dst", self.hosts.hub.address)
+        self.assertIn(self.hosts.hub.address, cut, "no connection was ended")
+        pathlib.Path(f"{ticket}.go").touch()
+        output, _ = session.communicate(timeout=LIMIT_S)
+        self.assertEqual(session.returncode, 0, output)
+        self.assertIn("0   = 0\n1   = 10\n", output)
+        for each in relays:
+            self.assert_it_ends(each)
         self.assert_nothing_is_left()
 
     def test_preempted_sessions(self):

@@ -54,9 +54,14 @@ class OnTwoHosts(unittest.TestCase):
 
     def run_job(self, *commands, **more):
         """Runs them side by side, each as (host, command). Sets their codes, and what they have said together."""
-        started = [self.hosts[host].start(*command, env={**VARIABLES, **more}, stdin=subprocess.DEVNULL,
-                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                   for host, command in commands]
+        self.finish_job(commands, self.start_job(commands, **more))
+
+    def start_job(self, commands, **more):
+        return [self.hosts[host].start(*command, env={**VARIABLES, **more}, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                for host, command in commands]
+
+    def finish_job(self, commands, started):
         outputs = [self.wait_for(each) for each in started]
         self.codes = [each.returncode for each in started]
         self.output = "".join(output for output, _ in outputs)
@@ -78,13 +83,20 @@ class OnTwoHosts(unittest.TestCase):
     def processes_of_job(self, host):
         return [pid for pid, line in host.processes().items() if str(SCRIPT) in line]
 
-    def run_by_hand(self, case, each=2, **more):
+    def by_hand(self, case, each):
         """As a person does in two terminals: `lockstep run` on both hosts, the first of which asks the other by ssh."""
-        run = PATIENT_RUN if case in ("killed", "threw") else RUN
-        self.run_job(("node1", [*run, "--hosts", "node2", "--", *ranks_of_host(case, 0, each)]),
-                     ("node2", [*run, "--", *ranks_of_host(case, 1, each)]), TORCHELASTIC_RUN_ID=case, **more)
+        run = PATIENT_RUN if case in ("killed", "threw", "returned") else RUN
+        return (("node1", [*run, "--hosts", "node2", "--", *ranks_of_host(case, 0, each)]),
+                ("node2", [*run, "--", *ranks_of_host(case, 1, each)]))
+
+    def run_by_hand(self, case, each=2, **more):
+        self.run_job(*self.by_hand(case, each), TORCHELASTIC_RUN_ID=case, **more)
 
     def assert_one_verdict(self, *words, code):
+        self.assert_verdict(*words, code=code)
+        self.assert_nothing_is_left()
+
+    def assert_verdict(self, *words, code):
         """One fault is printed, last of the findings, with these words."""
         self.assertEqual(self.codes, [code] * len(self.codes), self.said)
         findings = [line for line in self.said.splitlines() if line.startswith(("✗ ", "• "))]
@@ -93,7 +105,6 @@ class OnTwoHosts(unittest.TestCase):
         for each in words:
             self.assertIn(each, findings[-1], self.said)
         self.assertNotIn("there is no dump", self.said)
-        self.assert_nothing_is_left()
 
     def assert_nothing_is_left(self):
         """A relay ends after who has asked for it, by the end of its input."""
@@ -138,6 +149,38 @@ class ByHand(OnTwoHosts):
         self.run_by_hand("threw")
         self.assert_one_verdict("rank 3", "node2", "raised ValueError: no such sample: 17", line_of("raise ValueError"),
                                 code=1)
+
+
+class Kinds(OnTwoHosts):
+    """The other hangs of tests/python/hangs_test.py, and a message that nobody sends. Jobs of a test run side by side."""
+    WAIT = ("ranks 0-2 wait in all_reduce #4", line_of("dist.all_reduce(torch.ones(4, 3))"), "node2")
+
+    def assert_verdicts(self, cases):
+        """The words of each case are in its verdict."""
+        jobs = {case: self.by_hand(case, each=2) for case in cases}
+        started = [self.start_job(commands, TORCHELASTIC_RUN_ID=case, MASTER_PORT=str(29500 + number))
+                   for number, (case, commands) in enumerate(jobs.items())]
+        for (case, commands), processes in zip(jobs.items(), started):
+            with self.subTest(case):
+                self.finish_job(commands, processes)
+                self.assert_verdict(*cases[case], code=4)
+        self.assert_nothing_is_left()
+
+    def test_a_rank_that_does_something_else(self):
+        self.assert_verdicts({
+            "spins": (*self.WAIT, "rank 3 computes", line_of("while True: pass")),
+            "locked": (*self.WAIT, "rank 3 waits for a lock", line_of("lock.acquire()  # again")),
+            "loader": (*self.WAIT, "rank 3 waits for its data loader", line_of("for _ in torch.utils.data.DataLoader")),
+            "returned": ("rank 3 has finished, and ranks 0-2 were still in a collective with it", *self.WAIT[1:])})
+
+    def test_calls_that_do_not_match(self):
+        self.assert_verdicts({
+            "shapes": ("ranks 0-2 called all_reduce float32 [4]", "rank 3 called all_reduce float32 [5]",
+                       line_of("dist.all_reduce(torch.ones(5"), "node2"),
+            "order": ("ranks 0-2 wait in all_reduce #1 of group 1", "rank 3 waits in all_reduce #1 of group 2",
+                      line_of("dist.all_reduce(torch.ones(4), group"), "none of them can continue", "node2"),
+            # Ranks of node2 sleep, and do not hear that the others have ended.
+            "unsent": ("rank 0 is in recv", line_of("dist.recv(torch.ones(4), src=CULPRIT)")[:-3], "rank 3 sleeps")})
 
 
 class Calls(OnTwoHosts):
@@ -278,13 +321,14 @@ class Unreached(unittest.TestCase):
 class Losses(OnTwoHosts):
     """What happens while rank 3 sleeps and the others wait for it."""
 
-    def start(self, hosts, case="sleeps"):
+    def start(self, hosts, case="sleeps", run_of_node2=None):
         """Starts the job by hand, and returns when all ranks are there, and node1 judges those of node2."""
         variables = {**VARIABLES, "TORCHELASTIC_RUN_ID": f"{self.id()} {case}", "HANGS_SAYS": "pid"}
         run = PATIENT_RUN if "threw" in case else RUN
-        jobs = [hosts[name].start(*run, *options, "--", *ranks_of_host(case, number), stdin=subprocess.DEVNULL,
+        commands = (("node1", [*run, "--hosts", "node2"]), ("node2", run_of_node2 or run))
+        jobs = [hosts[name].start(*command, "--", *ranks_of_host(case, number), stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables)
-                for number, (name, options) in enumerate((("node1", ["--hosts", "node2"]), ("node2", [])))]
+                for number, (name, command) in enumerate(commands)]
         for job in jobs:
             for _ in range(2):
                 self.assertTrue(job.stdout.readline().strip().isdigit(), "a rank did not start")
@@ -368,6 +412,18 @@ class Losses(OnTwoHosts):
         codes, errors = self.finish(jobs)
         self.assertEqual(codes, [130, 130], errors)
         self.assertIn("the verdict is that of `lockstep run` on node1", errors[1])
+        self.assert_nothing_is_left()
+
+    def test_a_verdict_that_is_read_late(self):
+        """The judge has ended by then. Ranks of node2 sleep, and do not hear that the others have gone."""
+        jobs = self.start(self.hosts, "unsent", run_of_node2=RUN[:2])  # which would let them sleep
+        jobs[1].send_signal(signal.SIGSTOP)
+        codes, errors = self.finish(jobs[:1])
+        jobs[1].send_signal(signal.SIGCONT)
+        late, said = self.finish(jobs[1:])
+        self.assertEqual(codes + late, [4, 4], errors + said)
+        self.assertIn("the verdict is that of `lockstep run` on node1", said[0])
+        self.assertNotIn("✗", said[0])
         self.assert_nothing_is_left()
 
     def test_clocks_that_are_an_hour_apart(self):

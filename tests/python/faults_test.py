@@ -67,10 +67,15 @@ class Faults(unittest.TestCase):
     def assert_python(self, findings):
         self.assertEqual([each["message"] for each in findings if CPP.search(each["message"])], [])
 
+    def run_job(self, script, ranks, *names):
+        """What each rank has found, and what the job has written. tests/hosts/inspectors_test.py has other ones."""
+        return run_job(script, ranks, *names)
+
     def check(self, ranks):
         names = [each for each in cases(JOB) if ranks_of(FAULTS / f"{each}.cpp") == ranks]
         self.assertTrue(names)
-        results, output = run_job("faults.py", ranks, *names)
+        results, output = self.run_job("faults.py", ranks, *names)
+        printed = 0
         for name in names:
             with self.subTest(name):
                 for of_rank in results:
@@ -85,6 +90,10 @@ class Faults(unittest.TestCase):
                     why = "\n".join(f"{matches(each, wanted, name)}: {each['message']}" for each in found)
                     self.assertTrue(fits, f"{line}\n{why}\n{output[-2000:] if not found else ''}")
                     self.assertEqual({each["severity"] for each in fits}, {severity.group(1) if severity else "fault"})
+                faults = {each["message"] for each in found if each["severity"] == "fault"}
+                self.assertEqual([output.count(f": {each}\n") for each in faults], [1] * len(faults), "not printed once")
+                printed += len(faults)
+        self.assertEqual(output.count("✗"), printed, output)
 
     def test_two_ranks(self):
         self.check(2)
@@ -94,7 +103,7 @@ class Faults(unittest.TestCase):
 
     def test_healthy_twins(self):
         names = cases(TWINS)
-        results, _ = run_job("healthy.py", 2, *names)
+        results, _ = self.run_job("healthy.py", 2, *names)
         for name in names:
             with self.subTest(name):
                 for of_rank in results:

@@ -61,6 +61,13 @@ def parts(rank):
     time.sleep(FOREVER)
 
 
+def unsent(rank):
+    """Nobody sends what rank 0 waits for."""
+    if rank == 0:
+        dist.recv(torch.ones(4), src=CULPRIT)
+    time.sleep(FOREVER)
+
+
 def order(rank):
     first, second = dist.new_group(), dist.new_group()
     for group in (second, first) if rank == CULPRIT else (first, second):

@@ -34,6 +34,18 @@ class Relay {
     send(protocol::wire_bytes({.header = protocol::encode_variant(message), .frames = {}}));
   }
 
+  /// Returns the number of the ping that has come; 0 if none has.
+  int64_t ping() {
+    char bytes[4096];
+    const ssize_t count = ::recv(here_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (count > 0) asked_.append({bytes, static_cast<size_t>(count)});
+    while (const auto message = asked_.next()) {
+      const ToRelay asked = protocol::decode_variant<ToRelay>(message->header);
+      if (const auto* ping = std::get_if<Ping>(&asked)) return ping->number;
+    }
+    return 0;
+  }
+
   Descriptor there;  // for who speaks with it
 
  private:
@@ -41,6 +53,7 @@ class Relay {
     EXPECT_EQ(::send(here_.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
   }
   Descriptor here_;
+  protocol::MessageAssembler asked_;
 };
 
 class RemoteHostTest : public testing::Test {
@@ -52,11 +65,12 @@ class RemoteHostTest : public testing::Test {
   EventLoop loop_;
   Relay relay_;
   std::vector<int> seen_;
-  std::shared_ptr<RemoteHost> host_ =
-      RemoteHost::start(loop_, "node2", std::move(relay_.there), "",
-                        {.seen = [this](const JobMember& rank) { seen_.push_back(rank.facts.rank); },
-                         .ended = [](auto&&...) {},
-                         .changed = [](const RemoteHost&) {}});
+  std::vector<int64_t> ends_;  // when, by the clock here
+  std::shared_ptr<RemoteHost> host_ = RemoteHost::start(
+      loop_, "node2", std::move(relay_.there), "",
+      {.seen = [this](const JobMember& rank) { seen_.push_back(rank.facts.rank); },
+       .ended = [this](const JobMember&, const SeenEnd& end, auto&&) { ends_.push_back(end.seen_ns); },
+       .changed = [](const RemoteHost&) {}});
 };
 
 TEST_F(RemoteHostTest, WhatCameWhileOthersWereWaitedForIsTaken) {
@@ -92,6 +106,31 @@ TEST_F(RemoteHostTest, NumbersThatNoRankHasAreLeftOut) {
   relay_.say(RankSeen{.facts = {.rank = 3, .world_size = 4, .pid = 20}, .socket = ""});
   EXPECT_TRUE(loop_.run_until([&] { return seen_.size() == 2; }, Clock::now() + 60s));
   EXPECT_THAT(seen_, ElementsAre(1, 3));
+}
+
+TEST_F(RemoteHostTest, ClocksAreMeasuredAgainByFastAnswers) {
+  const auto answer = [&](std::chrono::hours ahead, std::chrono::milliseconds after) {
+    int64_t number = 0;
+    ASSERT_TRUE(loop_.run_until([&] { return (number = relay_.ping()) != 0; }, Clock::now() + 60s));
+    loop_.run_until([] { return false; }, Clock::now() + after);
+    relay_.say(Pong{.number = number,
+                    .time_ns = realtime_ns() + std::chrono::nanoseconds(ahead).count(),
+                    .monotonic_ns = std::chrono::nanoseconds(Clock::now().time_since_epoch() + ahead).count()});
+    // What follows has been read, and so has the answer.
+    relay_.say(RankSeen{.facts = {.rank = 3, .world_size = 4, .pid = number}, .socket = ""});
+    const int64_t seen_ns = realtime_ns() + std::chrono::nanoseconds(ahead).count();
+    relay_.say(RankGone{.end = {.pid = number, .seen_ns = seen_ns}, .evidence = {}, .unread = {}});
+    const size_t before = ends_.size();
+    ASSERT_TRUE(loop_.run_until([&] { return ends_.size() > before; }, Clock::now() + 60s));
+  };
+  const auto hours = [](int64_t ns) { return std::chrono::round<std::chrono::hours>(std::chrono::nanoseconds(ns)); };
+  answer(1h, 1000ms);
+  EXPECT_EQ(hours(host_->clock_ahead_ns()), 1h);
+  answer(2h, 0ms);  // the clock there has been set meanwhile
+  EXPECT_EQ(hours(host_->clock_ahead_ns()), 2h);
+  answer(3h, 1000ms);  // half of that time may be the way here
+  EXPECT_EQ(hours(host_->clock_ahead_ns()), 2h);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(hours(ends_[i] - realtime_ns()), i < 2 ? 0h : 1h) << i;
 }
 
 TEST(SilenceTest, TimeInWhichNobodyHasLookedIsNoSilence) {
