@@ -10,7 +10,6 @@
 #include <map>
 #include <optional>
 #include <ranges>
-#include <regex>
 #include <stdexcept>
 #include <string_view>
 
@@ -99,10 +98,24 @@ void add(Subject& subject, const std::string& prefix, torch::serialize::InputArc
   }
 }
 
+/// Takes ".___torch_mangle_3" out: the numbers depend on the process that saved them.
+std::string without_mangling(std::string_view text) {
+  constexpr std::string_view kMark = "___torch_mangle_";
+  std::string kept;
+  size_t at = 0;
+  for (size_t mark; (mark = text.find(kMark, at)) != std::string_view::npos;) {
+    const size_t number = mark + kMark.size(),
+                 end = std::min(text.find_first_not_of("0123456789", number), text.size());
+    const size_t begin = mark > at && text[mark - 1] == '.' ? mark - 1 : mark;
+    kept += text.substr(at, (end > number ? begin : end) - at);
+    at = end;
+  }
+  return kept.append(text.substr(at));
+}
+
 /// Adds code and constants of TorchScript's models, which have the format of LibTorch's archives. The code of
 /// LibTorch's own archives has only lists of attributes, which are the keys.
 void add_records(Subject& subject, const std::string& prefix, caffe2::serialize::PyTorchStreamReader& records) {
-  static const std::regex kMangled(R"(\.?___torch_mangle_\d+)");  // the numbers depend on the process that saved them
   for (const std::string& name : records.getAllRecords()) {
     const bool code = name.starts_with("code/") && name.ends_with(".py");
     if (!code && !name.starts_with("constants/") && !name.starts_with("extra/") && name != "constants.pkl") continue;
@@ -111,7 +124,7 @@ void add_records(Subject& subject, const std::string& prefix, caffe2::serialize:
     if (code) {
       const std::string text(static_cast<const char*>(data.get()), size);
       if (text.find("def ") == std::string::npos) continue;
-      item.value = std::regex_replace(text, kMangled, "");
+      item.value = without_mangling(text);
     } else {
       item.tensor = at::from_blob(data.get(), {static_cast<int64_t>(size)}, at::kByte).clone();
     }

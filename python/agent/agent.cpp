@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -18,6 +17,7 @@
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "protocol/launchers.h"
+#include "protocol/read_struct.h"
 #include "python/agent/job_id.h"
 #include "python/agent/server.h"
 
@@ -63,16 +63,10 @@ void after_fork_in_child() {
 
 /// Returns the process that has the rank's number now, if it lives.
 bool is_taken(const std::string& folder, int rank) {
-  std::ifstream file(protocol::rank_file(folder, rank));
-  const json text = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!text.is_object()) return false;
-  try {
-    const auto other = text.get<protocol::JobRank>();
-    return other.pid != ::getpid() &&
-           dist::process_start_time(static_cast<pid_t>(other.pid)) == std::optional(other.start_time);
-  } catch (const json::exception&) {  // not ours
-    return false;
-  }
+  const auto other =
+      protocol::read_struct<protocol::JobRank>(protocol::read_file(protocol::rank_file(folder, rank)).value_or(""));
+  return other && other->pid != ::getpid() &&
+         dist::process_start_time(static_cast<pid_t>(other->pid)) == std::optional(other->start_time);
 }
 
 void write_rank(const Agent& mine) {
@@ -185,10 +179,13 @@ void set_stop(std::optional<protocol::RankStop> stop) {
 bool is_watched() {
   const std::string folder = job_folder();
   if (folder.empty()) return false;
-  std::ifstream file(folder + "/job.json");
-  const json made = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!made.is_object() || !made.value("pid", json()).is_number()) return false;
-  return dist::process_start_time(made["pid"].get<pid_t>()) == std::optional(made.value("start_time", uint64_t{0}));
+  const json watch = protocol::read_json(protocol::read_file(folder + "/job.json").value_or(""));
+  try {
+    return dist::process_start_time(watch.at("pid").get<pid_t>()) ==
+           std::optional(watch.at("start_time").get<uint64_t>());
+  } catch (const json::exception&) {  // none, or written by no version of this program
+    return false;
+  }
 }
 
 void set_end(const protocol::RankEnd& end) {

@@ -34,17 +34,6 @@ std::string line_of(const json& answer) {
 
 std::string error_line(const std::string& what) { return line_of({{"ok", false}, {"error", what}}); }
 
-/// Returns null for a text that is no JSON, or is nested too deeply.
-json parse_request(const std::string& line) {
-  bool is_too_deep = false;
-  const auto check = [&](int depth, json::parse_event_t, const json&) {
-    is_too_deep = is_too_deep || depth > kDeepest;
-    return !is_too_deep;
-  };
-  json request = json::parse(line, check, /*allow_exceptions=*/false);
-  return is_too_deep ? json() : request;
-}
-
 std::string run_handler(const Handler& handler, const json& request) {
   try {
     json answer = handler(request);
@@ -67,6 +56,18 @@ void start_thread(const char* name, Function function) {
 }
 
 }  // namespace
+
+json read_request(std::string_view line) {
+  bool is_too_deep = false;
+  const auto check = [&](int depth, json::parse_event_t, const json&) {
+    is_too_deep = is_too_deep || depth > kDeepest;
+    return !is_too_deep;
+  };
+  json request = json::parse(line, check, /*allow_exceptions=*/false);
+  const bool is_good =
+      !is_too_deep && request.is_object() && request.contains("request") && request["request"].is_string();
+  return is_good ? request : json();
+}
 
 Server::Server(const std::string& socket) {
   for (auto& each : descriptors_) each = -1;
@@ -231,8 +232,8 @@ void Server::serve_lines(uint64_t id, Connection& connection) {
 }
 
 std::optional<std::string> Server::answer(uint64_t id, const std::string& line) {
-  const json request = parse_request(line);
-  if (!request.is_object() || !request.contains("request") || !request["request"].is_string())
+  const json request = read_request(line);
+  if (request.is_null())
     return error_line("a request is a JSON object with \"request\", at most " + std::to_string(kDeepest) +
                       " levels deep");
   const std::string name = request["request"];

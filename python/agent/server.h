@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,9 @@ namespace lockstep::agent {
 /// Returns what answers a request of that name; nothing for a name that is not registered.
 std::optional<std::pair<Handler, Runs>> find_handler(const std::string& name);
 std::vector<std::string> handler_names();
+
+/// Reads a request: an object with its name in "request". Returns null for a line that is none, or is nested too deeply.
+nlohmann::json read_request(std::string_view line);
 
 class Server {
  public:
@@ -37,7 +41,7 @@ class Server {
     int fd = -1;
     std::string in, out;
     bool waits = false;  // for the second thread
-    bool ends = false;   // when `out` is sent
+    bool ends = false;  // when `out` is sent
   };
   struct Aside {
     uint64_t connection = 0;

@@ -82,28 +82,6 @@ class ClangdProcess {
   std::optional<Child> process_;
 };
 
-/// Reads messages of the Language Server Protocol from a stream: a header with the length, and JSON.
-class MessageReader {
- public:
-  /// Reads once. False where the stream has ended.
-  bool read(int fd) { return read_some(fd, bytes_) == Reading::bytes; }
-  std::optional<json> next() {
-    const size_t head = bytes_.find("\r\n\r\n");
-    if (head == std::string::npos) return std::nullopt;
-    const size_t length = bytes_.find("Content-Length:");
-    if (length > head) throw ChannelError("a message without Content-Length arrived");
-    const size_t size = std::strtoul(bytes_.c_str() + length + 15, nullptr, 10);
-    if (bytes_.size() < head + 4 + size) return std::nullopt;
-    json message = json::parse(bytes_.substr(head + 4, size), nullptr, false);
-    bytes_.erase(0, head + 4 + size);
-    if (message.is_discarded()) throw ChannelError("a message that is not JSON arrived");
-    return message;
-  }
-
- private:
-  std::string bytes_;
-};
-
 std::string wire(const json& message) {
   const std::string text = message.dump(-1, ' ', false, json::error_handler_t::replace);
   return "Content-Length: " + std::to_string(text.size()) + "\r\n\r\n" + text;
@@ -113,7 +91,7 @@ int serve(const std::vector<std::string>& command) {
   ClangdProxy proxy(flags_of_cells());
   ClangdProcess clangd(command, STDOUT_FILENO);
   ::signal(SIGPIPE, SIG_IGN);
-  MessageReader editor, answers;
+  std::string from_editor, from_clangd;
   std::string to_clangd, to_editor;
   const auto send = [&](const ClangdProxy::Messages& messages) {
     for (const json& each : messages.to_clangd) to_clangd += wire(each);
@@ -136,8 +114,8 @@ int serve(const std::vector<std::string>& command) {
     if (ready == 0) return shut_down ? 0 : 1;
     if (ready < 0) throw ChannelError(std::string("waiting for messages failed: ") + std::strerror(errno));
     if (fds[0].revents) {
-      if (!editor.read(STDIN_FILENO)) leave();
-      while (auto message = editor.next()) {
+      if (read_some(STDIN_FILENO, from_editor) != Reading::bytes) leave();
+      while (auto message = take_editor_message(from_editor)) {
         const std::string method = message->value("method", "");
         shut_down |= method == "shutdown";
         if (method == "exit") leave();
@@ -145,8 +123,8 @@ int serve(const std::vector<std::string>& command) {
       }
     }
     if (fds[1].revents) {
-      if (!answers.read(clangd.output.get())) break;
-      while (auto message = answers.next()) send(proxy.from_clangd(std::move(*message)));
+      if (read_some(clangd.output.get(), from_clangd) != Reading::bytes) break;
+      while (auto message = take_editor_message(from_clangd)) send(proxy.from_clangd(std::move(*message)));
     }
     if (fds[2].revents) {
       const ssize_t n = ::write(clangd.input.get(), to_clangd.data(), to_clangd.size());

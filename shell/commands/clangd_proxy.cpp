@@ -1,8 +1,13 @@
 #include "shell/commands/clangd_proxy.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <regex>
+#include <string_view>
+
+#include "protocol/error.h"
+#include "protocol/read_json.h"
 
 namespace lockstep::shell {
 
@@ -11,7 +16,7 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kStatements = "lockstep_statements_";
-constexpr const char* kScript = "lockstep_script_";
+constexpr std::string_view kScript = "lockstep_script_";
 
 bool is_position(const json& value) {
   return value.is_object() && value.contains("line") && value.contains("character") &&
@@ -22,9 +27,38 @@ std::string text_at(const json& value, const json::json_pointer& path) {
   return value.contains(path) && value[path].is_string() ? value[path].get<std::string>() : "";
 }
 
-EditorPosition position_of(const json& value) { return {value["line"].get<int>(), value["character"].get<int>()}; }
+/// Returns a number of lines or characters. More than any document has is as far as its end.
+int counted(int64_t value) {
+  constexpr int64_t kMost = 1 << 28;
+  return static_cast<int>(std::clamp<int64_t>(value, 0, kMost));
+}
+
+/// Returns where the name of a namespace that translation has added ends; npos where none begins.
+size_t end_of_script_name(const std::string& text, size_t at) {
+  if (text.compare(at, kScript.size(), kScript) != 0) return std::string::npos;
+  const size_t number = at + kScript.size();
+  const size_t end = std::min(text.find_first_not_of("0123456789", number), text.size());
+  return end > number ? end : std::string::npos;
+}
+
+EditorPosition position_of(const json& value) {
+  return {counted(value["line"].get<int64_t>()), counted(value["character"].get<int64_t>())};
+}
 
 }  // namespace
+
+std::optional<json> take_editor_message(std::string& bytes) {
+  constexpr std::string_view kEnd = "\r\n\r\n", kLength = "Content-Length:";
+  const size_t end = bytes.find(kEnd), length = bytes.find(kLength);
+  if (end == std::string::npos) return std::nullopt;
+  if (length > end) throw ChannelError("a message without Content-Length arrived");
+  const size_t size = std::strtoul(bytes.c_str() + length + kLength.size(), nullptr, 10), begin = end + kEnd.size();
+  if (bytes.size() - begin < size) return std::nullopt;
+  json message = protocol::read_json(std::string_view(bytes).substr(begin, size));
+  bytes.erase(0, begin + size);
+  if (message.is_discarded()) throw ChannelError("a message that is not JSON arrived");
+  return message;
+}
 
 std::string path_of_uri(const std::string& uri) {
   constexpr std::string_view kFile = "file://";
@@ -43,9 +77,29 @@ std::string path_of_uri(const std::string& uri) {
 
 std::string without_script_names(std::string text) {
   if (text.find(kScript) == std::string::npos) return text;
-  static const std::regex scope("// In (namespace )?lockstep_script_[0-9]+(::lockstep_script_[0-9]+)*\n"),
-      prefix("lockstep_script_[0-9]+::");
-  return std::regex_replace(std::regex_replace(text, scope, ""), prefix, "");
+  constexpr std::string_view kScope = "// In ", kNamespace = "namespace ", kWithin = "::";
+  const auto has = [&](size_t at, std::string_view what) { return text.compare(at, what.size(), what) == 0; };
+  std::string kept;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    if (has(at, kScope)) {  // a line such as "// In namespace lockstep_script_0::lockstep_script_1"
+      size_t name = at + kScope.size();
+      if (has(name, kNamespace)) name += kNamespace.size();
+      size_t last = end_of_script_name(text, name);
+      for (size_t next = last; next != std::string::npos && has(next, kWithin);) {
+        next = end_of_script_name(text, next + kWithin.size());
+        last = next;
+      }
+      if (last != std::string::npos && has(last, "\n")) end = last + 1;
+    } else if (const size_t last = end_of_script_name(text, at); last != std::string::npos && has(last, kWithin)) {
+      end = last + kWithin.size();
+    }
+    if (end == at)
+      kept += text[at++];
+    else
+      at = end;
+  }
+  return kept;
 }
 
 const EditorText* ClangdProxy::script_of(const std::string& uri) const {
@@ -170,7 +224,8 @@ void ClangdProxy::map_positions(json& value, std::string uri, bool to_file) cons
   }
   if (script && value.contains("startLine") && value.contains("endLine"))  // a range to fold
     for (const std::string side : {"start", "end"}) {
-      const EditorPosition position = mapped({value[side + "Line"].get<int>(), value.value(side + "Character", 0)});
+      const EditorPosition position =
+          mapped({counted(value[side + "Line"].get<int64_t>()), counted(value.value(side + "Character", int64_t{0}))});
       value[side + "Line"] = position.line;
       if (value.contains(side + "Character")) value[side + "Character"] = position.character;
     }
@@ -209,8 +264,8 @@ void ClangdProxy::map_tokens(json& data, const EditorText& script) const {
   EditorPosition at, last;
   json mapped = json::array();
   for (size_t i = 0; i + 4 < data.size(); i += 5) {
-    const int lines = data[i].get<int>(), characters = data[i + 1].get<int>();
-    at = {at.line + lines, lines == 0 ? at.character + characters : characters};
+    const int lines = counted(data[i].get<int64_t>()), characters = counted(data[i + 1].get<int64_t>());
+    at = {counted(at.line + lines), counted(lines == 0 ? at.character + characters : characters)};
     const EditorPosition here = script.to_script(at), again = script.to_file(here);
     if (again.line != at.line || again.character != at.character) continue;  // inserted
     mapped.push_back(here.line - last.line);

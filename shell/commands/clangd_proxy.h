@@ -4,12 +4,17 @@
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "shell/scripts/editor_text.h"
 
 namespace lockstep::shell {
+
+/// Takes the first message off `bytes`, which a stream has given so far: a header with its length, and JSON. Returns nothing
+/// before all of it is there. Throws ChannelError for what is no message.
+std::optional<nlohmann::json> take_editor_message(std::string& bytes);
 
 class ClangdProxy {
  public:
@@ -19,6 +24,7 @@ class ClangdProxy {
   struct Messages {
     std::vector<nlohmann::json> to_clangd, to_editor;
   };
+  /// Both throw nlohmann::json::exception for a message that is not one of the protocol.
   Messages from_editor(nlohmann::json message);
   Messages from_clangd(nlohmann::json message);
 

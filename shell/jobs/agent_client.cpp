@@ -43,14 +43,10 @@ class Request {
     const size_t end = in_.find('\n', before);
     if (end != std::string::npos) in_.resize(end);
     if (in_.size() > kLongestAnswer) return fail("its answer is too long");
-    if (end != std::string::npos) read_answer();
+    if (end != std::string::npos) end_with(read_agent_answer(in_));
   }
 
-  void fail(const std::string& why) {
-    answer_ = {.body = nullptr, .error = why};
-    done_ = true;
-    fd_.reset();
-  }
+  void fail(const std::string& why) { end_with({.body = nullptr, .error = why}); }
 
  private:
   void connect(const std::string& socket) {
@@ -62,14 +58,8 @@ class Request {
     if (!is_of_this_user(fd_.get())) return fail("the process at " + socket + " belongs to another user");
   }
 
-  void read_answer() {
-    json body = protocol::read_json(in_);
-    if (!body.is_object() || !body.contains("ok")) return fail("its answer is no JSON object");
-    if (body["ok"] != true) {
-      const json error = body.value("error", json("it can't answer"));
-      return fail(error.is_string() ? error.get<std::string>() : error.dump());
-    }
-    answer_.body = std::move(body);
+  void end_with(AgentAnswer answer) {
+    answer_ = std::move(answer);
     done_ = true;
     fd_.reset();
   }
@@ -96,6 +86,15 @@ void finish(std::vector<Request*> requests, std::chrono::milliseconds limit) {
 }
 
 }  // namespace
+
+AgentAnswer read_agent_answer(std::string_view line) {
+  json body = protocol::read_json(line);
+  if (!body.is_object() || !body.contains("ok")) return {.body = nullptr, .error = "its answer is no JSON object"};
+  if (body["ok"] == true) return {.body = std::move(body), .error = ""};
+  const json error = body.value("error", json(""));
+  const std::string why = error.is_string() ? error.get<std::string>() : error.dump();
+  return {.body = nullptr, .error = why.empty() ? "it can't answer" : why};
+}
 
 std::map<int, AgentAnswer> ask_ranks(const std::vector<JobMember>& ranks, const json& request,
                                      std::chrono::milliseconds limit) {

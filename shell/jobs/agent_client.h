@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "inspectors/evidence/evidence.h"
@@ -26,6 +27,9 @@ struct AgentAnswer {
 };
 
 LOCKSTEP_JSON(AgentAnswer, body, error)
+
+/// Reads the line that an agent has answered.
+AgentAnswer read_agent_answer(std::string_view line);
 
 /// Asks ranks of another machine in place of this process.
 class RankProxy {

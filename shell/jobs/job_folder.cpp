@@ -109,7 +109,8 @@ int Job::world_size() const { return ranks.empty() ? 0 : ranks.front().facts.wor
 std::string Job::absence_of(int number) const {
   bool is_known = true;
   for (const JobMember& each : ranks) {
-    const int first = each.facts.rank - each.facts.local_rank;  // of its machine: launchers number them in a row
+    // The first of its machine: launchers number them in a row.
+    const int64_t first = int64_t{each.facts.rank} - each.facts.local_rank;
     if (number >= first && number < first + each.facts.local_world_size) return "has not called this package yet";
     is_known = is_known && each.facts.local_world_size > 0;
   }

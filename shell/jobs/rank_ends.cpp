@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "inspectors/remains/stack_text.h"
+#include "protocol/files.h"
+#include "protocol/read_json.h"
 #include "shell/processes/deaths.h"
 #include "shell/processes/launcher.h"
 
@@ -23,6 +25,7 @@ namespace {
 
 // Fields of proc(5), /proc/pid/stat. The state is the third and the first after the name, which may have spaces.
 constexpr size_t kState = 0, kFlags = 9 - 3, kStartTime = 22 - 3, kExitCode = 52 - 3;
+constexpr int kLastSignal = 64;
 // Flags of a thread in the kernel (include/linux/sched.h).
 constexpr unsigned long kExiting = 0x4;  // PF_EXITING: the thread has begun to exit
 constexpr unsigned long kSignaled = 0x400;  // PF_SIGNALED: the thread has taken a signal that ends its process
@@ -134,11 +137,13 @@ RankExit SeenEnd::exit(bool is_here) const {
 }
 
 std::vector<SeenEnd> read_launcher_report(const std::string& folder) {
-  std::ifstream file(protocol::launcher_report(folder));
+  const nlohmann::json report =
+      protocol::read_json(protocol::read_file(protocol::launcher_report(folder)).value_or(""));
   std::vector<SeenEnd> failures;
   try {
-    for (const nlohmann::json& each : nlohmann::json::parse(file)) {
+    for (const nlohmann::json& each : report) {
       const int code = each.at("exitcode");  // of Python's subprocess: -9 for SIGKILL
+      if (code < -kLastSignal || code > 255) return {};
       failures.push_back({.rank = each.at("rank"),
                           .pid = each.at("pid"),
                           .wait_status = code < 0 ? -code : W_EXITCODE(code, 0),

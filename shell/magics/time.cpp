@@ -1,5 +1,7 @@
 // %time, %%time and %%timeit: how long a cell takes to compile and to run, per rank.
-#include <regex>
+#include <algorithm>
+#include <cstring>
+#include <string>
 
 #include "protocol/error.h"
 #include "shell/session/session_core.h"
@@ -23,15 +25,29 @@ Repeats repeats_of(const MagicArguments& given) {
   return {.loops = given.count("--loops").value_or(0), .runs = given.count("--runs").value_or(0)};
 }
 
+/// Returns where the code begins, behind options such as `-n 3`.
+size_t end_of_options(const std::string& text) {
+  const auto behind = [&](const char* characters, size_t at) {
+    return std::min(text.find_first_not_of(characters, at), text.size());
+  };
+  constexpr const char *kBlanks = " \t\r\n\f\v", *kDigits = "0123456789";
+  for (size_t begin = behind(kBlanks, 0);;) {
+    const size_t end = std::min(text.find_first_of(kBlanks, begin), text.size());
+    const std::string name = text.substr(begin, end - begin);
+    const size_t number = behind(kBlanks, end), after = behind(kDigits, number);
+    const bool is_option = name == "-n" || name == "-r" || name == "--loops" || name == "--runs";
+    if (!is_option || after == number || (after < text.size() && !std::strchr(kBlanks, text[after]))) return begin;
+    begin = behind(kBlanks, after);
+  }
+}
+
 /// Options stand before the code. Code of either language can begin with a sign, but not with `-n 3`.
 CellOutcome timeit_line(MagicCall& call) {
-  static const std::regex options(R"(^(\s*(-[nr]|--loops|--runs)\s+\d+(?=\s|$))*\s*)");
-  std::smatch found;
-  std::regex_search(call.arguments, found, options);
-  const std::string code = found.suffix(), usage = "%timeit" + usage_of(kRepeats) + " CODE";
+  const size_t begin = end_of_options(call.arguments);
+  const std::string code = call.arguments.substr(begin), usage = "%timeit" + usage_of(kRepeats) + " CODE";
   if (code.empty()) throw UsageError("%timeit needs CODE, what to run: train_step(); usage: " + usage);
   CellSettings settings;
-  settings.timeit = repeats_of(MagicArguments(kRepeats, usage, found.str()));
+  settings.timeit = repeats_of(MagicArguments(kRepeats, usage, call.arguments.substr(0, begin)));
   timeit(call.session, code + ";", settings, 1);
   return {};
 }

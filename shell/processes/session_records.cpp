@@ -7,13 +7,14 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "collectives/log/marked_processes.h"
 #include "collectives/log/process_identity.h"
 #include "protocol/descriptor.h"
+#include "protocol/files.h"
+#include "protocol/read_json.h"
 
 namespace lockstep::shell {
 namespace {
@@ -51,8 +52,7 @@ SessionRecord read_record(const fs::path& path, pid_t pid) {
   record.id = path.filename();
   record.path = path;
   record.pid = pid;
-  std::ifstream file(path / "session.json");
-  const json description = json::parse(file, nullptr, false);
+  const json description = protocol::read_json(protocol::read_file(path / "session.json").value_or(""));
   record.is_started = description.is_object();
   const auto start_time = field<uint64_t>(description, "start_time", 0);
   // A session that is just starting has no description yet; then the pid alone has to do.

@@ -1,7 +1,8 @@
-// Recordings of `lockstep compare`, which may come from another machine.
+// Recordings of `lockstep compare`, which may come from another machine, and the options of a run.
 #include <cstring>
 #include <functional>
 
+#include "inspectors/compare/folders.h"
 #include "inspectors/compare/judge.h"
 #include "inspectors/compare/recording.h"
 #include "protocol/checksum.h"
@@ -58,7 +59,16 @@ void compare_recording(std::string_view bytes) {
   compare_with_itself(with_checksums(bytes));
 }
 
-const AddTarget kCompareRecording("compare_recording", compare_recording);
+void compare_options(std::string_view bytes) {
+  written("run/options.json", bytes);
+  try {
+    compare::read_run_options(folder() + "/run");
+  } catch (const Error&) {
+  }
+}
+
+const AddTarget kCompareRecording("compare_recording", compare_recording),
+    kCompareOptions("compare_options", compare_options);
 
 }  // namespace
 }  // namespace lockstep::fuzz

@@ -1,5 +1,5 @@
 // What comes over a network, from another machine or another process: messages of links and relays, those of Jupyter, whose
-// signature is right, and of a keeper's terminals.
+// signature is right, of a keeper's terminals, of an editor and clangd.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -7,6 +7,7 @@
 #include "protocol/error.h"
 #include "protocol/read_struct.h"
 #include "protocol/variant_json.h"
+#include "shell/commands/clangd_proxy.h"
 #include "shell/detached/messages.h"
 #include "shell/jobs/relay_messages.h"
 #include "shell/jupyter/message.h"
@@ -82,8 +83,29 @@ void keeper_mail(std::string_view bytes) {
   read(shell::DetachTerminal());
 }
 
-const AddTarget kKeeperMail("keeper_mail", keeper_mail), kRelayMessages("relay_messages", relay_messages),
-    kLinkMessages("link_messages", link_messages), kJupyterMessage("jupyter_message", jupyter_message);
+/// What an editor sends to `lockstep clangd`, and behind a form feed what clangd sends.
+void editor_messages(std::string_view bytes) {
+  shell::ClangdProxy proxy({"-std=c++20"});
+  const size_t feed = std::min(bytes.find('\f'), bytes.size());
+  std::string streams[] = {std::string(bytes.substr(0, feed)),
+                           std::string(bytes.substr(std::min(feed + 1, bytes.size())))};
+  for (std::string& stream : streams) {
+    try {
+      while (auto message = shell::take_editor_message(stream)) {
+        if (&stream == streams)
+          proxy.from_editor(std::move(*message));
+        else
+          proxy.from_clangd(std::move(*message));
+      }
+    } catch (const ChannelError&) {
+    } catch (const nlohmann::json::exception&) {
+    }
+  }
+}
+
+const AddTarget kEditorMessages("editor_messages", editor_messages), kKeeperMail("keeper_mail", keeper_mail),
+    kRelayMessages("relay_messages", relay_messages), kLinkMessages("link_messages", link_messages),
+    kJupyterMessage("jupyter_message", jupyter_message);
 
 }  // namespace
 }  // namespace lockstep::fuzz

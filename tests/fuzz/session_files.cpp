@@ -1,5 +1,5 @@
 // Files of a user's sessions: journals, the history of what was typed, connection files of Jupyter, files of
-// `lockstep build`, tickets.
+// `lockstep build`, tickets, what a session says of itself.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,6 +16,7 @@
 #include "shell/journal/record.h"
 #include "shell/jupyter/connection_file.h"
 #include "shell/link/link_ticket.h"
+#include "shell/processes/session_records.h"
 #include "shell/terminal/history_file.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -100,9 +101,16 @@ void ticket(std::string_view bytes) {
   }
 }
 
+/// What a session has left in the runtime folder, as `lockstep sessions` lists it.
+void session_record(std::string_view bytes) {
+  written("sessions/1-0f/session.json", bytes);
+  const auto sessions = shell::read_sessions({folder() + "/sessions"});
+  check(sessions.size() == 1, "a session is listed, whatever its file says");
+}
+
 const AddTarget kJournal("journal", journal), kJournalLimits("journal_limits", journal_limits),
     kHistory("history", history), kConnectionFile("connection_file", connection_file),
-    kBuiltFile("built_file", built_file), kTicket("ticket", ticket);
+    kBuiltFile("built_file", built_file), kTicket("ticket", ticket), kSessionRecord("session_record", session_record);
 
 }  // namespace
 }  // namespace lockstep::fuzz
