@@ -1,6 +1,7 @@
 #include "shell/commands/journal_views.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "protocol/error.h"
 #include "protocol/files.h"
@@ -83,7 +85,16 @@ void write_notebook(const JournalInfo& journal, const JournalContent& content, c
   if (!notebook.write()) throw UsageError(path + " was not written");
 }
 
-bool is_kept(const JournalEntry& entry) { return !entry.undone && (entry.markdown || !only_looks(entry.text)); }
+/// The cell of an entry as it runs again; nothing where none of it does.
+std::optional<ScriptCell> cell_of(const JournalEntry& entry, Language language) {
+  if (entry.markdown) return ScriptCell{.markdown = true, .text = entry.text};
+  if (entry.undone || only_looks(entry.text)) return std::nullopt;
+  ScriptCell cell{.title = entry.title, .text = entry.text, .number = entry.number};
+  if (entry.status == CellStatus::ok) cell.text = without_looking(entry.text, language);
+  return cell.text.empty() ? std::nullopt : std::optional(std::move(cell));
+}
+
+Language language_of(const JournalContent& content) { return content.is_python() ? Language::python : Language::cpp; }
 
 }  // namespace
 
@@ -108,12 +119,23 @@ void print_journal_lines(const JournalInfo& journal) {
     output.write(record->dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
+std::string gaps_of(const JournalInfo& journal, const JournalContent& content) {
+  std::vector<std::string> gaps;
+  if (content.damaged > 0)
+    gaps.push_back(
+        fmt::format("{} record{} of the journal can't be read", content.damaged, content.damaged == 1 ? "" : "s"));
+  if (const int64_t missing = content.missing_cells(); missing > 0)
+    gaps.push_back(fmt::format("{} cell{} of the session {} not in the journal", missing, missing == 1 ? "" : "s",
+                               missing == 1 ? "is" : "are"));
+  if (!content.is_closed && !journal.is_open)
+    gaps.emplace_back("the session was killed, or the end of the journal could not be written");
+  return fmt::format("{}", fmt::join(gaps, "; "));
+}
+
 std::string export_journal(const JournalInfo& journal, const std::string& path, bool force) {
   namespace fs = std::filesystem;
   const JournalContent content = read_journal(journal.path);
-  const std::string damage = content.damaged > 0 ? fmt::format("; {} record{} of the journal can't be read",
-                                                               content.damaged, content.damaged == 1 ? "" : "s")
-                                                 : std::string();
+  const std::string gaps = gaps_of(journal, content).empty() ? "" : "; " + gaps_of(journal, content);
   const std::string extension = fs::path(path).extension();
   const std::string script = content.is_python() ? ".py" : ".cpp";
   if (extension != script && extension != ".ipynb")
@@ -123,42 +145,49 @@ std::string export_journal(const JournalInfo& journal, const std::string& path, 
   if (content.cells() == 0) throw UsageError("the journal of " + journal.id + " has no cell");
   if (extension == ".ipynb") {
     write_notebook(journal, content, path);
-    return fmt::format("wrote {} cell{} with their outputs to {}{}", content.cells(), content.cells() == 1 ? "" : "s",
-                       path, damage);
+    std::vector<ScriptCell> cells;
+    for (const JournalEntry& entry : content.entries) cells.push_back({.text = entry.text, .number = entry.number});
+    return fmt::format("wrote {} cell{} with their outputs to {}{}{}", content.cells(), content.cells() == 1 ? "" : "s",
+                       path, gaps, content.is_python() ? "" : shifted_values(cells));
   }
+  const Language language = language_of(content);
   std::vector<ScriptCell> cells;
   size_t failed = 0;
   for (const JournalEntry& entry : content.entries) {
-    if (!is_kept(entry)) continue;
+    std::optional<ScriptCell> cell = cell_of(entry, language);
+    if (!cell) continue;
     const bool is_good = entry.markdown || entry.status == CellStatus::ok;
     failed += is_good ? 0 : 1;
-    if (is_good) cells.push_back({.markdown = entry.markdown, .title = entry.title, .text = entry.text});
+    if (is_good) cells.push_back(std::move(*cell));
   }
   if (cells.empty()) throw UsageError("no cell of " + journal.id + " has ended well: an .ipynb file takes all of them");
-  const std::string text = format_script(cells, content.is_python() ? Language::python : Language::cpp);
+  const std::string text = format_script(cells, language);
   if (const int error = protocol::replace_file(path, text, 0666))
     throw UsageError(path + " can't be written: " + std::strerror(error));
-  return fmt::format("wrote {} cell{} to {}{}{}", cells.size(), cells.size() == 1 ? "" : "s", path,
-                     failed > 0 ? fmt::format("; left out {} that failed or did not end", failed) : std::string(),
-                     damage);
+  return fmt::format("wrote {} cell{} to {}{}{}{}{}", cells.size(), cells.size() == 1 ? "" : "s", path,
+                     failed > 0 ? fmt::format("; left out {} that failed or did not end", failed) : std::string(), gaps,
+                     content.is_python() ? "" : shifted_values(cells), moved_markers(cells, language));
 }
 
 CellsAgain cells_again(const JournalContent& content) {
   CellsAgain again;
   for (const JournalEntry& entry : content.entries) {
-    if (!is_kept(entry)) continue;
+    std::optional<ScriptCell> cell = cell_of(entry, language_of(content));
+    if (!cell) continue;
     if (!entry.markdown && (!entry.status || entry.status == CellStatus::interrupted)) {
-      const char* const why = entry.status ? "was interrupted" : "had not ended";
+      const bool is_last = entry.input == content.inputs;
+      const char* const why = entry.status ? "was interrupted"
+                              : is_last    ? "had not ended"
+                                           : "has no end in the journal";
       again.left_out.push_back(entry.number > 0 ? fmt::format("cell {}, which {}", entry.number, why)
                                                 : fmt::format("a cell that {}", why));
       continue;
     }
-    ScriptCell cell{.markdown = entry.markdown, .title = entry.title, .text = entry.text};
     if (!entry.markdown && entry.status != CellStatus::ok)
-      cell.tags.push_back({std::string(kFailedBefore), std::string(to_string(*entry.status))});
+      cell->tags.push_back({std::string(kFailedBefore), std::string(to_string(*entry.status))});
     else if (entry.faults > 0)
-      cell.tags.push_back({std::string(kFailedBefore), "a fault"});
-    again.cells.push_back(std::move(cell));
+      cell->tags.push_back({std::string(kFailedBefore), "a fault"});
+    again.cells.push_back(std::move(*cell));
   }
   return again;
 }

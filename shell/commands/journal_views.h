@@ -20,13 +20,17 @@ void print_journal_lines(const JournalInfo& journal);
 /// outputs as a notebook (.ipynb). Returns a sentence that says so. Throws UsageError.
 std::string export_journal(const JournalInfo& journal, const std::string& path, bool force);
 
+/// Says what the journal of a session that has ended lacks; empty where that is nothing.
+std::string gaps_of(const JournalInfo& journal, const JournalContent& content);
+
 /// Cells to run again, and those that are not, in words: "cell 7, which was interrupted".
 struct CellsAgain {
   std::vector<ScriptCell> cells;
   std::vector<std::string> left_out;
 };
 
-/// A cell that has failed has the tag kFailedBefore, which nobody can write, with its status: it may fail again.
+/// They have their numbers. A cell that has failed has the tag kFailedBefore, which nobody can write, with its status: it
+/// may fail again.
 CellsAgain cells_again(const JournalContent& content);
 
 }  // namespace lockstep::shell

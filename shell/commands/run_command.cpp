@@ -85,8 +85,7 @@ std::vector<Script> read_cells_again(RunOptions& options) {
                      journal.id + " --export FILE.py` writes a script for lockstep attach --run");
   CellsAgain again = cells_again(content);
   if (again.cells.empty()) throw UsageError("the journal of " + journal.id + " has no cell to run");
-  if (content.damaged > 0)
-    write_message(fmt::format("{} records of the journal are damaged; cells in them are missing", content.damaged));
+  if (const std::string gaps = gaps_of(journal, content); !gaps.empty()) write_message(gaps);
   for (const std::string& cell : again.left_out) write_message("left out: " + cell);
   set_options_as(content.description, content.ranks, options.session);
   return {{.name = journal.id, .cells = std::move(again.cells)}};

@@ -130,7 +130,7 @@ RankSet ScriptRun::lost_ranks() const {
 
 bool ScriptRun::run_cell(const ScriptCell& cell) {
   const bool counts = !is_comment(cell, language());
-  if (cell.number > 0) session_->set_next_cell(cell.number);
+  if (cell.number >= session_->next_cell()) session_->set_next_cell(cell.number);
   alive_ = session_->live_ranks();
   show_cell(cell, counts);
   if (!counts) return true;

@@ -76,15 +76,16 @@ Journal::Journal(std::string id, const JournalLimits& limits, std::function<nloh
 
 Journal::~Journal() {
   if (state_ != State::open) return;
-  write(false, {{"event", "closed"}});
+  write(false, {{"event", "closed"}, {"inputs", inputs_}});
   cells_.descriptor.reset();
   remove_old_journals(limits_);
 }
 
 void Journal::begin_cell(const JournalCell& cell) {
+  ++inputs_;  // also where it is lost
   if (state_ == State::off || (state_ == State::waits_for_cell && !open())) return;  // the next cell tries again
   write(false, {{"event", "input"},
-                {"input", ++inputs_},
+                {"input", inputs_},
                 {"cell", cell.number},
                 {"title", cell.title},
                 {"text", cell.text},

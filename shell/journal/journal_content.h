@@ -13,6 +13,7 @@ namespace lockstep::shell {
 
 struct JournalEntry {
   bool markdown = false;
+  int64_t input = 0;  // its number among all that were typed, from 1
   int64_t number = 0;  // of a cell that had code
   std::string title, text;
   std::optional<CellStatus> status;  // none: the session ended first
@@ -27,10 +28,12 @@ struct JournalContent {
   std::vector<JournalEntry> entries;
   bool is_closed = false;  // the session has ended, and could write that
   int damaged = 0;  // records that can't be read
+  int64_t inputs = 0;  // cells that have begun, as far as is known
 
   bool is_python() const { return description.value("language", "") == "python"; }
   int64_t started() const { return description.value("started", int64_t{0}); }
   size_t cells() const;
+  int64_t missing_cells() const;
 };
 
 /// Reads the journal in the folder `path`, without its output, which may be long.

@@ -28,9 +28,12 @@ CellOutcome save(MagicCall& call) {
   for (const HistoryEntry* entry :
        call.session.history().select(words.size() > 1 ? std::optional(words[1]) : std::nullopt, std::nullopt)) {
     if (only_looks(entry->text) || entry->undone || (!all && entry->status != CellStatus::ok)) continue;
-    ScriptCell cell{.title = entry->title, .text = entry->text};
-    if (entry->status != CellStatus::ok) cell.tags.push_back({"raises-exception", ""});
-    cells.push_back(std::move(cell));
+    ScriptCell cell{.title = entry->title, .text = entry->text, .number = entry->number};
+    if (entry->status != CellStatus::ok)
+      cell.tags.push_back({"raises-exception", ""});
+    else
+      cell.text = without_looking(entry->text, Language::cpp);
+    if (!cell.text.empty()) cells.push_back(std::move(cell));
   }
   if (cells.empty())
     throw UsageError("there is no cell to save yet" +
@@ -43,7 +46,7 @@ CellOutcome save(MagicCall& call) {
     throw UsageError(path.string() + " can't be written (" + std::strerror(errno) +
                      "); choose another folder, or make room");
   call.session.message("wrote " + std::to_string(cells.size()) + (cells.size() == 1 ? " cell" : " cells") + " to " +
-                       path.string());
+                       path.string() + shifted_values(cells) + moved_markers(cells));
   return {};
 }
 

@@ -1,6 +1,10 @@
 #include "shell/scripts/script.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -8,12 +12,15 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "protocol/error.h"
 #include "protocol/files.h"
 #include "protocol/read_json.h"
+#include "protocol/whole_number.h"
 #include "shell/scripts/cpp_lexer.h"
+#include "shell/scripts/python_cell.h"
 #include "shell/text/suggest.h"
 #include "shell/text/text.h"
 
@@ -21,6 +28,11 @@ namespace lockstep::shell {
 namespace {
 
 const std::string_view kBlanks = " \t\r\f\v";
+
+/// Magics that do nothing for the cells after them where a script runs, or what cannot be done there.
+constexpr std::array<std::string_view, 12> kLooking = {"save",        "history",     "help",  "who",
+                                                       "load",        "load_ext",    "undo",  "detach",
+                                                       "dist_status", "collectives", "abort", "interrupt"};
 
 bool is_key_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
@@ -303,14 +315,72 @@ std::vector<ScriptCell> read_cpp_script(const std::string& path) {
 }
 
 bool only_looks(const std::string& text) {
-  for (const char* name : {"%save", "%history", "%help", "%who", "%load", "%load_ext", "%undo", "%dist_status",
-                           "%collectives", "%abort", "%interrupt"}) {
-    const size_t length = std::strlen(name);
-    if (text.compare(0, length, name) == 0 && text.find('\n') == std::string::npos &&
+  for (const std::string_view name : kLooking) {
+    const size_t length = name.size() + 1;
+    if (text.starts_with('%') && text.compare(1, name.size(), name) == 0 && text.find('\n') == std::string::npos &&
         (text.size() == length || !std::isalnum(static_cast<unsigned char>(text[length]))))
       return true;
   }
   return !text.empty() && text.back() == '?' && text.find('\n') == std::string::npos;
+}
+
+std::string without_looking(const std::string& text, Language language) {
+  std::vector<std::string_view> lines = lines_of(text);
+  bool is_same = true;
+  try {
+    const auto& registry = MagicRegistry::instance();
+    const bool is_python = language == Language::python && !is_cpp_cell(text);
+    const ParsedCell parsed = is_python ? parse_python_cell(text, registry) : parse_cell(text, registry);
+    for (const CellPart& part : parsed.parts) {
+      if (part.is_code || std::ranges::count(kLooking, part.magic.name) == 0) continue;
+      lines.at(static_cast<size_t>(part.magic.line) - 1) = {};
+      is_same = false;
+    }
+  } catch (const UsageError&) {  // reported when it runs
+  }
+  if (is_same) return text;
+  std::string rest = fmt::format("{}", fmt::join(lines, "\n"));
+  return trimmed(rest).empty() ? std::string() : rest;
+}
+
+std::string shifted_values(const std::vector<ScriptCell>& cells) {
+  std::map<int64_t, size_t> numbers;  // new ones by old ones
+  for (const ScriptCell& cell : cells)
+    if (cell.number > 0) numbers.emplace(cell.number, numbers.size() + 1);
+  std::string words;
+  for (const ScriptCell& cell : cells) {
+    std::set<int64_t> used;
+    std::string_view before;
+    CppLexer lexer(cell.text);
+    while (const auto token = lexer.next()) {
+      const bool is_name = token->is_word() && !is_any_of(before, {"::", ".", "->"});
+      before = token->text;
+      if (!is_name || !before.starts_with('_') || before.starts_with("_0")) continue;
+      const auto number = protocol::whole_number(before.substr(1), int64_t{1}, cell.number - 1);
+      if (!number || !used.insert(*number).second) continue;
+      const auto there = numbers.find(*number);
+      if (there == numbers.end())
+        words += fmt::format("; cell {} uses _{}, which is not there", numbers[cell.number], *number);
+      else if (there->second != static_cast<size_t>(*number))
+        words += fmt::format("; cell {} uses _{}, which is _{} there", numbers[cell.number], *number, there->second);
+    }
+  }
+  return words;
+}
+
+std::string moved_markers(const std::vector<ScriptCell>& cells, Language language) {
+  std::string words;
+  int64_t number = 0;
+  for (const ScriptCell& cell : cells) {
+    number += cell.number > 0 ? 1 : 0;
+    const std::vector<std::string_view> lines = lines_of(cell.text);
+    const auto line =
+        std::ranges::find_if(lines, [&](std::string_view each) { return marker_of(each, language).has_value(); });
+    if (cell.markdown || line == lines.end()) continue;
+    words += fmt::format("; {} has the line '{}', which would begin a cell and has a blank before it now",
+                         cell.number > 0 ? fmt::format("cell {}", number) : "a cell of magics", *line);
+  }
+  return words;
 }
 
 std::string format_script(const std::vector<ScriptCell>& cells, Language language) {
@@ -330,7 +400,8 @@ std::string format_script(const std::vector<ScriptCell>& cells, Language languag
     std::istringstream stream{cell.text};
     for (std::string line; std::getline(stream, line);) {
       std::string written = (cell.markdown ? sign + (line.empty() ? "" : " ") : "") + line;
-      if (cell.markdown && marker_of(written, language)) written.insert(sign.size(), " ");  // not the begin of a cell
+      if (marker_of(written, language))
+        written.insert(cell.markdown ? sign.size() : 0, " ");  // not the begin of a cell
       text += written + "\n";
     }
   }

@@ -28,7 +28,7 @@ struct ScriptCell {
   std::map<std::string, std::string> metadata;  // other key=value pairs of the marker
   std::string text;
   int line = 0;  // in the file, of the first line of the text, from 1; 0 in a notebook
-  int64_t number = 0;  // that it has to get; 0: the next
+  int64_t number = 0;  // that it has to get, or had in its session; 0: the next, or none
   int notebook_cell = -1;  // index among the cells of a notebook, from 0; -1 in a script
 };
 
@@ -60,11 +60,23 @@ std::vector<ScriptCell> parse_notebook(std::string_view text, const std::string&
 /// Returns that of its kernel: C++ where it names none.
 Language language_of_notebook(std::string_view text);
 
-/// Returns the percent format of these cells, which parse_script reads back.
+/// Returns the percent format of these cells, which parse_script reads back. A line that would begin a cell gets a blank
+/// before it.
 std::string format_script(const std::vector<ScriptCell>& cells, Language language = Language::cpp);
 
 /// Whether a cell only looks, and would say something else when a script runs; or is %load, whose cells stand after it.
 bool only_looks(const std::string& text);
+
+/// Returns the text of a cell that has ended well as it runs again: the lines of such magics are blank. Empty where nothing
+/// else is in it.
+std::string without_looking(const std::string& text, Language language);
+
+/// Says, after "; " each, which of these cells of a session use a value by its number (_7) that is another one where they
+/// run one after the other.
+std::string shifted_values(const std::vector<ScriptCell>& cells);
+
+/// Says, after "; " each, which cells format_script() changes so that parse_script() reads as many.
+std::string moved_markers(const std::vector<ScriptCell>& cells, Language language = Language::cpp);
 
 /// The tag of a cell that has failed when it ran before: it may fail again. Its value is how.
 inline constexpr std::string_view kFailedBefore = "failed before";

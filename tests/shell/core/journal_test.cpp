@@ -180,6 +180,32 @@ TEST_F(JournalTest, ADamagedRecordIsMissingAndTheRestIsThere) {
   EXPECT_EQ(records_of(folder("1-a")), records);
 }
 
+TEST_F(JournalTest, CellsThatWereLostAreCountedAndTheirEndsAreNoOtherCells) {
+  ::setenv("XDG_STATE_HOME", "/dev/null", 1);
+  auto journal = begin("1-a");
+  cell(*journal, 1, "lost: there is no folder yet\n");
+  ::setenv("XDG_STATE_HOME", state_.c_str(), 1);
+  for (int i = 2; i <= 5; ++i) cell(*journal, i, "out\n");
+  journal.reset();
+  const std::string path = cells_path(folder("1-a"));
+  std::string left;
+  for (const json& record : records_of(folder("1-a"))) {
+    const auto input = record.value("input", 0);
+    const bool is_lost =
+        (input == 2 && record["event"] == "ran") || (input == 3 && record["event"] == "input") || input == 5;
+    if (record["event"] != "output" && !is_lost) left += record_line(record);
+  }
+  write_file(path, left);
+  const JournalContent content = read_journal(folder("1-a"));
+  ASSERT_EQ(content.entries.size(), 2u);
+  EXPECT_EQ(content.entries[0].text, "cell 2");
+  EXPECT_EQ(content.entries[0].status, std::nullopt);
+  EXPECT_EQ(content.entries[1].text, "cell 4");
+  EXPECT_EQ(content.entries[1].number, 4);
+  EXPECT_EQ(content.entries[1].status, CellStatus::ok);
+  EXPECT_EQ(content.missing_cells(), 3);
+}
+
 TEST_F(JournalTest, OutputBeyondTheSizeGoesAndCellsStay) {
   JournalLimits limits;
   limits.output_mb = 1;

@@ -7,13 +7,13 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
 from terminal_screen import Program  # noqa: E402
+from waiting import wait_until  # noqa: E402
 
 LOCKSTEP, FAKES = (sys.argv.pop(1), sys.argv.pop(1)) if len(sys.argv) > 2 else ("", "")
 SCRATCH = tempfile.TemporaryDirectory(prefix="ls-")   # short: sockets have their paths in it
@@ -119,15 +119,16 @@ class Journals(unittest.TestCase):
             program.send("loop\r")
             program.wait_for(r"▸ loop")
             session = os.path.basename(self.folders()[0])
-            end = time.monotonic() + 60
-            while len(self.events(session, "input")) < 3:
-                self.assertLess(time.monotonic(), end)
+            wait_until(lambda: len(self.events(session, "input")) == 3)
             os.kill(program.pid, signal.SIGKILL)
             program.wait_end()
         text = self.lockstep("sessions", "show", session)
         for part in ("ranks 0-1 ▸ print hello\n0-1 │ hello\n", "▸ rank 0 print before the end\n0   │ before the end\n",
                      "▸ loop\n■ the session was killed here, or its end could not be written\n"):
             self.assertIn(part, text)
+        text = self.lockstep("run", "--journal", session)
+        self.assertIn("the session was killed, or the end of the journal could not be written\n", text)
+        self.assertIn("left out: a cell that had not ended\n", text)
 
     def test_cells_run_again(self):
         script = self.script("// %% [markdown]\n// # Title\n// %% first\nprint hello\n// %%\nrank 1 throw boom\n// %%\n"
@@ -158,6 +159,38 @@ class Journals(unittest.TestCase):
         self.assertIn("left out: cell 2, which was interrupted", text)
         self.assertIn("0-1 │ one", text)
         self.assertNotIn("begun", text)
+
+    def test_cells_that_are_missing_are_counted_and_the_others_keep_their_numbers(self):
+        self.lockstep("run", self.script("print one\n// %%\nprint two\n// %%\nprint three\n// %%\nprint _3\n"), "-n", "2")
+        session = os.path.basename(self.folders()[0])
+        path = os.path.join(self.folders()[0], "cells.jsonl")
+        with open(path) as file:
+            lines = file.readlines()
+        with open(path, "w") as file:
+            file.writelines(line for line in lines if '"input":2' not in line)
+        gap = "1 cell of the session is not in the journal"
+        text = self.lockstep("run", "--journal", session)
+        for part in (gap + "\n", "In [3] ranks 0-1 ▸ print three\n0-1 │ three\n", "In [4] ranks 0-1 ▸ print _3\n", "✓ 3 cells"):
+            self.assertIn(part, text)
+        shifted = "cell 3 uses _3, which is _2 there\n"
+        self.assertIn(f"out.cpp; {gap}; {shifted}", self.lockstep("sessions", "show", session, "--export", "out.cpp"))
+        self.assertIn(f"out.ipynb; {gap}; {shifted}", self.lockstep("sessions", "show", session, "--export", "out.ipynb"))
+
+    def test_a_script_names_values_with_other_numbers(self):
+        script = self.script("print one\n// %%\nerror no such name\n// %%\nprint three\n// %%\nprint _3\n// %%\n%save saved\n")
+        text = self.lockstep("run", script, "-n", "2", "--keep-going", code=1)
+        self.assertIn("saved.cpp; cell 3 uses _3, which is _2 there\n", text)
+        self.assertIn("; cell 3 uses _3, which is _2 there\n", self.lockstep("sessions", "show", "last", "--export", "out.cpp"))
+
+    def test_cells_that_load_has_run_run_again_once(self):
+        self.script("print of the file\n", "loaded.cpp")
+        script = self.script("print first\n// %%\n%load loaded.cpp\nprint beside\n// %%\nprint last\n// %%\n%save saved\n")
+        self.lockstep("run", script, "-n", "2")
+        self.lockstep("sessions", "show", "last", "--export", "out.cpp")
+        lines = ["0-1 │ first", "0-1 │ beside", "0-1 │ of the file", "0-1 │ last"]
+        for again in (["out.cpp"], ["saved.cpp"], ["--journal", "last"]):
+            text = self.lockstep("run", *again, "-n", "2")
+            self.assertEqual([line for line in text.splitlines() if "│" in line], lines, again)
 
     def test_scripts_and_notebooks_of_a_journal(self):
         script = self.script("// %% [markdown]\n// # Title\n// %% first\nprint hello\nvalue 3\n// %%\nrank 1 throw boom\n")

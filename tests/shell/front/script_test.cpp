@@ -98,6 +98,48 @@ TEST(Script, ReadsWhatItWrites) {
   EXPECT_EQ(format_script(parse_script(text, "s.cpp")), text);
 }
 
+TEST(Script, LinesThatWouldBeginACellAreMovedAndNamed) {
+  for (const auto& [sign, language] : {std::pair{"// %%", Language::cpp}, {"# %%", Language::python}}) {
+    const std::vector<ScriptCell> cells = {
+        {.text = "int a;", .number = 1},
+        {.text = "auto text = R\"(\n" + (sign + std::string(" x\n)\";")), .number = 4},
+        {.text = "%%writefile a\n" + std::string(sign)}};
+    const auto again = parse_script(format_script(cells, language), "s", language);
+    ASSERT_EQ(again.size(), 3u);
+    EXPECT_EQ(again[1].text, "auto text = R\"(\n " + (sign + std::string(" x\n)\";")));
+    EXPECT_EQ(moved_markers(cells, language),
+              "; cell 2 has the line '" + std::string(sign) +
+                  " x', which would begin a cell and has a blank before it now; a cell of magics has the line '" +
+                  sign + "', which would begin a cell and has a blank before it now");
+    EXPECT_EQ(moved_markers(again, language), "");
+  }
+}
+
+TEST(Script, ValuesWithOtherNumbersAreNamed) {
+  const std::vector<ScriptCell> cells = {
+      {.text = "30", .number = 1},
+      {.text = "40 + _1", .number = 3},
+      {.text = "%who"},
+      {.markdown = true, .text = "_3"},
+      {.text = "_3 + _3 + _2 + _1; // _3\n\"_3\"; std::placeholders::_3; net._3; _03; _9", .number = 4},
+      {.text = "_3", .number = 6}};
+  EXPECT_EQ(
+      shifted_values(cells),
+      "; cell 3 uses _3, which is _2 there; cell 3 uses _2, which is not there; cell 4 uses _3, which is _2 there");
+}
+
+TEST(Script, LinesThatOnlyLookDoNotRunAgain) {
+  EXPECT_TRUE(only_looks("%detach 1h"));
+  EXPECT_TRUE(only_looks("%load"));
+  EXPECT_FALSE(only_looks("%loads a"));
+  EXPECT_FALSE(only_looks("load"));
+  EXPECT_EQ(without_looking("%load a.cpp\nint z = a;\n// %undo\nz", Language::cpp), "\nint z = a;\n\nz");
+  EXPECT_EQ(without_looking("x = 1\n%load a.py", Language::python), "x = 1\n");
+  EXPECT_EQ(without_looking("\n// %load a.cpp\n", Language::cpp), "");
+  for (const char* same : {"int a;\n", "auto s = R\"(\n%load a\n)\";", "%rank 0\nint b;", "%%writefile a\n%load b"})
+    EXPECT_EQ(without_looking(same, Language::cpp), same);
+}
+
 TEST(Script, TitlesMayHoldSigns) {
   const auto cells = parse_script("// %% a == b, 50% [sure]\nint a;\n", "s.cpp");
   EXPECT_EQ(cells.at(0).title, "a == b, 50% [sure]");
