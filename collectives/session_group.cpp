@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <deque>
@@ -107,7 +108,9 @@ int64_t take_step_number() { return step_marks++; }
 void check_recordable() {
   const auto context = require_context("record");
   if (context->recorder()) throw Error("this rank is recorded already, or was");
-  if (meetings() > 0 || context->group_count() > 1 || step_marks > 0)
+  // Making a wrapper is no meeting, and has collectives.
+  const bool has_made_some = std::ranges::any_of(progress(), [](const auto& group) { return group.second > 0; });
+  if (has_made_some || meetings() > 0 || context->group_count() > 1 || step_marks > 0)
     throw Error(
         "this rank has made collectives already, and what it has received is not known any more: record from "
         "the start of the ranks (lockstep --record K, or %dist_reset and %record on)");

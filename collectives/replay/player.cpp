@@ -205,6 +205,8 @@ Player::CellBegun Player::begin_cell(int64_t number) {
   const auto first = cells_.begin() + (cell_ == kNoCell ? 0 : static_cast<std::ptrdiff_t>(cell_) + 1);
   const auto found = std::find_if(first, cells_.end(), [&](const RecordedCell& cell) { return cell.number == number; });
   if (found == cells_.end()) {
+    // The recording began after it, and before the first collective.
+    if (cell_ == kNoCell && !cells_.empty() && number < cells_.front().number) return {};
     if (stopped_.empty())
       throw Error(fmt::format("cell {}, or this part of it, did not run on the recorded rank", number));
     end_ = fmt::format("the recording ends before cell {}: {}", number, stopped_);

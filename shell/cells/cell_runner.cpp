@@ -128,10 +128,10 @@ std::optional<RestartedRank> CellRunner::restart(int rank, const protocol::Confi
   } catch (...) {
     failure = std::current_exception();
   }
-  replay_.reset();
   const auto is_dead = [&] { return services_.workers.rank(rank).state == RankInfo::State::dead; };
   if (!is_dead()) services_.workers.kill(rank);  // half of a rank is none
   services_.loop.run_until(is_dead, Clock::now() + kAbortLimit);
+  replay_.reset();
   if (failure) std::rethrow_exception(failure);
   return std::nullopt;
 }
@@ -465,11 +465,13 @@ void CellRunner::died(int rank, const protocol::CellError& last_words) {
   if (!cell) cell = cells_.that_begins(rank);
   if (!cell) {
     const bool was_prepared = preparation_.rank_died(rank);
-    const std::string where =
-        was_prepared ? fmt::format(" before cell {} was loaded", preparation_.number()) : std::string();
+    const int64_t again = replay_ && replay_->rank() == rank ? replay_->number() : 0;
+    const std::string where = again > 0      ? fmt::format(" as cell {} ran again", again)
+                              : was_prepared ? fmt::format(" before cell {} was loaded", preparation_.number())
+                                             : std::string();
     deaths_.died(rank, error, where);
     output_.flush();
-    deaths_.explain(rank, error, was_prepared ? where : " while no cell ran on it");
+    deaths_.explain(rank, error, where.empty() ? " while no cell ran on it" : where);
     output_.left(rank);
     if (is_idle()) deaths_.advise();
     return;

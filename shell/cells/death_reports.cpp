@@ -38,7 +38,10 @@ void DeathReports::died(int rank, const protocol::CellError& error, const std::s
 }
 
 void DeathReports::explain(int rank, const protocol::CellError& error, const std::string& where) {
-  services_.emit(ErrorEvent{.cell = 0, .ranks = {rank}, .type = error.type, .message = error.message + where});
+  ErrorEvent event{.cell = 0, .ranks = {rank}, .type = error.type, .message = error.message + where};
+  if (!error.where.empty()) event.where = error.where;
+  event.stack = error.stack;
+  services_.emit(std::move(event));
 }
 
 void DeathReports::explain_later() {

@@ -4,68 +4,62 @@
 
 #include <algorithm>
 
-#include "shell/scripts/cpp_items.h"
+#include "shell/cells/past_items.h"
 #include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {
 
-/// An item of a cell: its lines, the words in them, and the names that it declares.
-struct Item {
-  int first_line = 1, last_line = 1;
-  std::set<std::string> words, names;
-  bool has(int line) const { return first_line <= line && line <= last_line; }
-};
-
-std::vector<Item> items_of(const std::string& text) {
-  std::vector<CppToken> tokens;
-  CppLexer lexer(text);
-  while (const auto token = lexer.next())
-    if (token->kind != CppToken::comment) tokens.push_back(*token);
-  std::vector<Item> result;
-  CppItems items(tokens, 0, tokens.size());
-  int line = 1;
-  size_t at = 0;
-  const auto line_at = [&](size_t offset) {
-    line += static_cast<int>(std::count(text.begin() + static_cast<std::ptrdiff_t>(at),
-                                        text.begin() + static_cast<std::ptrdiff_t>(offset), '\n'));
-    at = offset;
-    return line;
-  };
-  while (const auto item = items.next()) {
-    if (item->begin == item->end) break;
-    Item& next = result.emplace_back();
-    next.first_line = line_at(tokens[item->begin].begin);
-    next.last_line = line_at(tokens[item->end - 1].begin);
-    for (size_t token = item->begin; token < item->end; ++token)
-      if (tokens[token].is_word()) next.words.insert(tokens[token].spelling());
-    for (const DefinedName& each : item->names) next.names.insert(each.name);
-  }
-  return result;
-}
-
-/// Names that a rank lacks, with the cell that defines each.
+/// Names that a rank lacks, each with the cell that defines it, or that gave it a value which the rank lacks.
 class MissingNames {
  public:
-  void add(const std::string& name, int64_t number) { cells_[name] = number; }
-  void define(const std::string& name) { cells_.erase(name); }
+  void add(const DefinedName& name, int64_t number) { missing_.push_back({name, number}); }
+  void add_value(const std::string& name, int64_t number) { missing_.push_back({{name, {}}, number, true}); }
+  /// Notes that a definition takes the place of those of its name. One function does not take that of another one.
+  void define(const DefinedName& name) {
+    std::erase_if(missing_, [&](const Missing& each) { return replaces(name, each.name); });
+  }
+  /// Notes that the cell `number` defines something that what follows may use without naming it.
+  void add_unnamed(int64_t number) {
+    if (unnamed_.empty()) unnamed_ = fmt::format("it may use what cell {} defines without a name", number);
+  }
   /// Says which of them an item needs; empty: none.
-  std::string needed_by(const Item& item) const {
-    for (const auto& [name, cell] : cells_)
-      if (const std::string word = last_part(name); item.words.contains(word) && !item.names.contains(word))
-        return fmt::format("it needs {} of cell {}", name, cell);
-    return "";
+  std::string needed_by(const PastItem& item) const {
+    for (const auto& [name, number, is_value] : missing_) {
+      if (is_value && item.steps.empty()) continue;  // a function may be called when it has one again
+      const bool is_assigned = is_value && item.assigned == name.name && item.words.count(name.name) == 1;
+      const bool is_defined_anew =
+          !item.adds && std::ranges::any_of(item.names, [&](const DefinedName& each) { return replaces(each, name); });
+      if (!is_assigned && !is_defined_anew && uses(item, last_part(name.name)))
+        return fmt::format("it needs {} of cell {}", name.name, number);
+    }
+    return unnamed_;
   }
 
  private:
-  std::map<std::string, int64_t> cells_;  // by whole name
+  struct Missing {
+    DefinedName name;
+    int64_t number;
+    bool is_value = false;
+  };
+
+  static bool replaces(const DefinedName& name, const DefinedName& other) {
+    return name.name == other.name && (!name.parameters || !other.parameters || *name.parameters == *other.parameters);
+  }
+  static bool uses(const PastItem& item, const std::string& name) {
+    constexpr std::string_view kOperator = "operator", kLiteral = "\"\"";
+    if (!name.starts_with(kOperator)) return item.words.count(name) > (has_name(item, name) && !item.adds ? 1U : 0U);
+    std::string_view sign = std::string_view(name).substr(kOperator.size());
+    if (sign.starts_with(kLiteral)) sign.remove_prefix(kLiteral.size());
+    return item.code.find(sign) != std::string::npos;
+  }
+
+  std::vector<Missing> missing_;
+  std::string unnamed_;
 };
 
-/// Whether a name of a step is that of a variable behind it, which has its value from the start: the compiler counts
-/// these to the step before them.
-bool is_constant(const std::string& name, int line, const std::vector<Item>& items) {
-  const auto item = std::ranges::find_if(items, [&](const Item& each) { return each.names.contains(last_part(name)); });
-  return item != items.end() && !item->has(line);
+void lose(const std::string& name, std::vector<std::string>& lost) {
+  if (std::ranges::find(lost, name) == lost.end()) lost.push_back(name);
 }
 
 bool contains(const std::vector<int64_t>& steps, size_t step) {
@@ -146,7 +140,7 @@ void PastCells::settle_death(int rank, Parts& parts) {
     bool is_known = false, meets = false;
     for (const auto& [other, theirs] : parts) {
       if (other == rank || !theirs.has_ended) continue;
-      is_known |= theirs.steps_done > step;
+      is_known |= theirs.steps_done > step && !contains(theirs.unknown, static_cast<size_t>(step));
       meets |= contains(theirs.meetings, static_cast<size_t>(step));
       if (theirs.groups.size() > mine.groups.size()) mine.groups = theirs.groups;
     }
@@ -179,6 +173,15 @@ void PastCells::add_python(int rank, size_t entry, Replay& replay) {
   replay.actions.emplace_back(std::move(cell));
 }
 
+/// Says why a step does not run again; empty: it does. `need`: why its item can't.
+std::string PastCells::why_not_again(const Part& part, size_t step, const std::string& need) {
+  if (static_cast<int64_t>(step) >= part.steps_done)
+    return part.failed_again ? "the cell failed as it ran again" : "it had not ended there";
+  if (contains(part.meetings, step)) return "it met other ranks";
+  if (contains(part.unknown, step)) return "no rank that lives has reported whether it met others";
+  return need;
+}
+
 Replay PastCells::replay(int rank, bool is_python) {
   Replay replay;
   MissingNames missing;
@@ -200,41 +203,37 @@ Replay PastCells::replay(int rank, bool is_python) {
     settle_death(rank, run.parts);
     const Part& part = run.parts.at(rank);
     const std::vector<protocol::Step>& steps = object->load.steps;
-    const std::vector<Item> items = items_of(*object->text);
     Replay::Cell cell{.run = index, .message = run.message, .python = {}, .number = run.message.number};
     cell.message.again = true;
     cell.message.groups = part.groups;
-    for (size_t step = 0; step < steps.size(); ++step) {
-      std::string why;
-      if (static_cast<int64_t>(step) >= part.steps_done)
-        why = part.failed_again ? "the cell failed as it ran again" : "it had not ended there";
-      else if (is_python)
-        why = "it is C++ beside Python cells";
-      else if (contains(part.meetings, step))
-        why = "it met other ranks";
-      else if (contains(part.unknown, step))
-        why = "no rank that lives has reported whether it met others";
-      else
-        for (const Item& item : items)
-          if (item.has(steps[step].line) && why.empty()) why = missing.needed_by(item);
-      if (why.empty()) {
-        cell.runs = true;
-        for (const std::string& name : steps[step].names) missing.define(name);
-        continue;
+    // In source order: an item needs what is missing by then, and defines its names for what follows.
+    for (const PastItem& item : past_items(*object->text, steps)) {
+      const std::string need = missing.needed_by(item);
+      bool lacks = !need.empty(), lacks_value = false;
+      for (const size_t step : item.steps) {
+        const std::string why = why_not_again(part, step, is_python ? "it is C++ beside Python cells" : need);
+        if (why.empty()) {
+          cell.runs = true;
+          continue;
+        }
+        lacks = true;
+        lacks_value |= static_cast<int64_t>(step) < part.steps_done || part.failed_again;
+        cell.message.skip.push_back(static_cast<int64_t>(step));
+        replay.left_out.push_back({.number = run.message.number, .line = steps[step].line, .why = why});
       }
-      cell.message.skip.push_back(static_cast<int64_t>(step));
-      replay.left_out.push_back({.number = run.message.number, .line = steps[step].line, .why = why});
-      for (const std::string& name : steps[step].names) {
-        if (is_constant(name, steps[step].line, items)) continue;
+      if (lacks_value && !item.assigned.empty())
+        missing.add_value(item.assigned, run.object_number());
+      else if (!lacks && !item.assigned.empty())
+        missing.define({item.assigned, {}});
+      if (lacks && item.is_unnamed) missing.add_unnamed(run.object_number());
+      for (const DefinedName& name : item.names) {
+        if (!item.adds) missing.define(name);
+        if (!lacks) continue;
         missing.add(name, run.object_number());
-        replay.lost[run.object()].push_back(name);
+        for (size_t each = 0; each < index; ++each)  // cells before it may define what it adds to
+          if (const auto* other = std::get_if<PastObject>(entries_[each].get()))
+            if (other == object || item.adds) lose(name.name, replay.lost[other->load.cell]);
       }
-    }
-    // Functions and classes may use what is missing: what uses them does, too.
-    for (const Item& item : items) {
-      if (std::ranges::any_of(steps, [&](const protocol::Step& step) { return item.has(step.line); })) continue;
-      const bool lacks = !missing.needed_by(item).empty();
-      for (const std::string& name : item.names) lacks ? missing.add(name, run.object_number()) : missing.define(name);
     }
     replay.actions.emplace_back(std::move(cell));
   }

@@ -96,6 +96,7 @@ class PastCells {
   Parts& parts_of(size_t entry);
   void note_run_without(int rank, size_t entry, int64_t number, Replay& replay) const;
   void add_python(int rank, size_t entry, Replay& replay);
+  static std::string why_not_again(const Part& part, size_t step, const std::string& need);
 
   std::vector<std::unique_ptr<Entry>> entries_;  // in order
   std::multimap<int64_t, const PastObject*> objects_;  // by cell

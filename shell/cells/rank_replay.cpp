@@ -34,7 +34,8 @@ bool RankReplay::run(PastCells& past, const std::function<bool()>& interrupted) 
 bool RankReplay::load(const PastObject& object, const std::function<bool()>& stopped) {
   loaded_.reset();
   services_.workers.send_object(RankSet{rank_}, object.load, *object.bytes);
-  serve_until([&] { return loaded_ || stopped(); }, object.number, kLoadPatience_s);
+  if (!serve_until([&] { return loaded_ || stopped(); }, kLoadPatience_s))
+    throw_too_long(object.number, kLoadPatience_s);
   if (!loaded_) return false;
   if (loaded_->ok) return true;
   failures_.push_back({.number = object.number, .error = {}});
@@ -49,8 +50,12 @@ bool RankReplay::run(const Replay::Cell& cell, PastCells& past, const std::funct
     services_.workers.hub().send(rank_, *cell.python);
   else
     services_.workers.hub().send(rank_, cell.message);
-  serve_until([&] { return done_ || stopped(); }, cell.number, 0);
+  number_ = cell.number;
+  const bool is_in_time = serve_until([&] { return done_ || stopped(); }, 0);
+  if (!done_ && (!is_in_time || !services_.workers.live().contains(rank_))) note_end(cell, past);
+  if (!is_in_time) throw_too_long(cell.number, 0);
   if (!done_) return false;
+  number_ = 0;
   for (protocol::LeftOut& each : done_->left_out)
     left_out_.push_back({.number = cell.number, .line = each.line, .why = std::move(each.why)});
   if (!cell.python || done_->steps_done > 0) ++cells_;
@@ -61,15 +66,32 @@ bool RankReplay::run(const Replay::Cell& cell, PastCells& past, const std::funct
   return true;
 }
 
-void RankReplay::serve_until(const std::function<bool()>& done, int64_t number, double least_limit_s) const {
+/// Notes how far the rank had come in a cell that it does not end, as its log says.
+void RankReplay::note_end(const Replay::Cell& cell, PastCells& past) const {
+  inspect::RankPicture picture;
+  picture.rank = rank_;
+  services_.workers.read_logs({&picture}, {.recent = 1});
+  const int64_t id = cell.python ? cell.python->cell : cell.message.cell;
+  if (picture.cell == id)
+    past.ran_again(
+        rank_, cell.run,
+        {.cell = id, .status = CellStatus::dead, .steps_done = picture.step, .error = {}, .collectives = {}});
+}
+
+double RankReplay::limit_s(double least_s) const { return std::max(services_.options.cell_timeout_s, least_s); }
+
+/// Returns whether that was in time.
+bool RankReplay::serve_until(const std::function<bool()>& done, double least_limit_s) const {
   std::optional<EventLoop::Clock::time_point> deadline;
-  const double limit_s = std::max(services_.options.cell_timeout_s, least_limit_s);
   if (services_.options.cell_timeout_s > 0)
-    deadline = EventLoop::Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(limit_s * 1000));
-  if (!services_.loop.run_until(done, deadline))
-    throw StartError(
-        fmt::format("rank {} could not start again: cell {} took longer than {:g} s as it ran again (--cell-timeout)",
-                    rank_, number, limit_s));
+    deadline = EventLoop::Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(limit_s(least_limit_s) * 1000));
+  return services_.loop.run_until(done, deadline);
+}
+
+void RankReplay::throw_too_long(int64_t number, double least_limit_s) const {
+  throw StartError(
+      fmt::format("rank {} could not start again: cell {} took longer than {:g} s as it ran again (--cell-timeout)",
+                  rank_, number, limit_s(least_limit_s)));
 }
 
 bool RankReplay::take(FromWorker& from) {

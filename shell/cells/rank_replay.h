@@ -15,6 +15,7 @@ class RankReplay {
   RankReplay(const CellServices& services, int rank) : services_(services), rank_(rank) {}
 
   int rank() const { return rank_; }
+  int64_t number() const { return number_; }  // of the cell that runs, or did not end; 0: none
   /// Serves until all is done. Returns false where the rank has died, or `interrupted` is true. Throws StartError where
   /// a cell takes longer than --cell-timeout.
   bool run(PastCells& past, const std::function<bool()>& interrupted);
@@ -30,7 +31,10 @@ class RankReplay {
 
  private:
   bool load(const PastObject& object, const std::function<bool()>& stopped);
-  void serve_until(const std::function<bool()>& done, int64_t number, double least_limit_s) const;
+  void note_end(const Replay::Cell& cell, PastCells& past) const;
+  double limit_s(double least_s) const;
+  bool serve_until(const std::function<bool()>& done, double least_limit_s) const;
+  [[noreturn]] void throw_too_long(int64_t number, double least_limit_s) const;
   bool run(const Replay::Cell& cell, PastCells& past, const std::function<bool()>& stopped);
 
   const CellServices& services_;
@@ -40,6 +44,7 @@ class RankReplay {
   std::optional<protocol::Done> done_;
   std::vector<FailedAgain> failures_;
   std::vector<LeftOutStep> left_out_;
+  int64_t number_ = 0;
   int cells_ = 0;
   int64_t output_bytes_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "shell/scripts/cpp_items.h"
 
+#include <algorithm>
+
 namespace lockstep::shell {
 
 std::optional<CppItem> CppItems::next() {
@@ -9,6 +11,7 @@ std::optional<CppItem> CppItems::next() {
   item.declares = declares(at_);
   item.end = end_of(at_, item.declares);
   if (item.declares) read_names(item);
+  item.block = block_of(item);
   at_ = item.end;
   return item;
 }
@@ -182,11 +185,17 @@ size_t CppItems::end_of(size_t i, bool declares) const {
 void CppItems::read_names(CppItem& item) const {
   size_t k = item.begin;
   const auto add = [&](std::string_view name) { item.names.push_back({std::string(name), std::nullopt}); };
+  while (text(k) == "[" && text(k + 1) == "[") k = after_bracket(k);
+  if (text(k) == "extern") k += k + 1 < last_ && tokens_[k + 1].kind == CppToken::string ? 2 : 1;
+  const bool is_special = text(k) == "template" && text(k + 1) == "<" && text(k + 2) == ">";
   if (text(k) == "template") k = after_angle(k + 1);
   if (text(k) == "requires") return;
   if (is_declaring_macro(text(k))) return add(text(k + 2));
   if (text(k) == "using") {
-    if (is_word(k + 1) && text(k + 2) == "=") add(text(k + 1));
+    if (is_word(k + 1) && text(k + 2) == "=")
+      add(text(k + 1));
+    else if (text(k + 1) != "namespace" && is_word(item.end - 2))
+      item.adds_to = text(item.end - 2);
     return;
   }
   if (text(k) == "concept") return add(text(k + 1));
@@ -207,7 +216,10 @@ void CppItems::read_names(CppItem& item) const {
     if (is_any_of(text(name), {"struct", "class"})) ++name;
     while (text(name) == "[") name = after_bracket(name);
     if (is_word(name) && is_any_of(text(name + 1), {"{", ":", "final"})) return add(text(name));
-    if (text(name + 1) == ";" || text(name + 1) == "<" || text(name + 1) == "::") return;
+    if (is_any_of(text(name + 1), {";", "<", "::"})) {
+      item.adds_to = text(name);
+      return;
+    }
   }
   size_t at = after_type(k);
   if (text(at) == "[") {  // auto [a, b] = …
@@ -215,11 +227,22 @@ void CppItems::read_names(CppItem& item) const {
       if (is_word(i)) add(text(i));
     return;
   }
-  if (!is_word(at) || text(at) == "operator" || text(at + 1) == "::") return;
-  if (text(at + 1) == "(" && text(item.end - 1) == "}") {
+  // void Net::f() {}, T Holder<T>::f() {}, Net::Net() {}, a specialisation
+  const size_t first = is_word(at) ? at : k;
+  if (is_special || text(text(first + 1) == "<" ? after_angle(first + 1) : first + 1) == "::") {
+    item.adds_to = text(first);
+    return;
+  }
+  if (!is_word(at)) return;
+  std::string name(text(at));
+  if (name == "operator") {
+    do name += text(++at);
+    while (at + 1 < item.end && text(at + 1) != "(");
+  }
+  if (text(at + 1) == "(" && (text(item.end - 1) == "}" || name.starts_with("operator"))) {
     std::string parameters;
     for (size_t i = at + 1, end = after_bracket(at + 1); i < end; ++i) parameters += std::string(text(i)) + " ";
-    item.names.push_back({std::string(text(at)), parameters});
+    item.names.push_back({name, parameters});
     return;
   }
   add(text(at));
@@ -231,6 +254,21 @@ void CppItems::read_names(CppItem& item) const {
     while (is_any_of(text(name), {"*", "&"})) ++name;
     if (is_word(name)) add(text(name));
   }
+}
+
+std::optional<CppBlock> CppItems::block_of(const CppItem& item) const {
+  size_t k = item.begin + (text(item.begin) == "inline" ? 1 : 0);
+  const bool is_extern = text(k) == "extern" && text(k + 2) == "{";
+  if (!is_extern && text(k) != "namespace") return std::nullopt;
+  CppBlock block;
+  for (++k; k < item.end && text(k) != "{"; ++k) {
+    if (text(k) == "=") return std::nullopt;
+    if (text(k) == "[") k = after_bracket(k) - 1;
+    if (is_word(k) && text(k) != "inline") block.space += std::string(text(k)) + "::";
+  }
+  block.begin = std::min(k + 1, item.end);
+  block.end = std::max(block.begin, item.end - (text(item.end - 1) == "}" ? 1 : 0));
+  return block;
 }
 
 }  // namespace lockstep::shell

@@ -17,12 +17,20 @@ struct DefinedName {
   std::optional<std::string> parameters;
 };
 
+/// Is what stands in the braces of a namespace, or of extern "C": tokens [begin, end).
+struct CppBlock {
+  std::string space;  // before the names in it: "a::b::", or ""
+  size_t begin = 0, end = 0;
+};
+
 /// Is one item of a cell: tokens [begin, end).
 struct CppItem {
   size_t begin = 0, end = 0;
   bool declares = false;
   bool is_include_like = false;  // a namespace of a library, which stands outside of ours
   std::vector<DefinedName> names;
+  std::string adds_to;  // the first name of what it adds to, and does not define: Net of Net::f, f of using a::f
+  std::optional<CppBlock> block;
 };
 
 class CppItems {
@@ -51,6 +59,7 @@ class CppItems {
   bool declares(size_t i) const;
   size_t end_of(size_t i, bool declares) const;
   void read_names(CppItem& item) const;
+  std::optional<CppBlock> block_of(const CppItem& item) const;
 
   const std::vector<CppToken>& tokens_;
   size_t at_, last_;

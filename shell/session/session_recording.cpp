@@ -40,11 +40,16 @@ CellStatus SessionCore::record(int64_t steps) {
   RecordOptions wanted = options_.record;
   wanted.steps = steps;
   check_record_options(wanted);
-  options_.record = wanted;
+  if (steps > 0 && started() && state_->is_recorded && state_->record_steps == 0)
+    throw UsageError("the ranks were recorded already, until %record off or %restart: %dist_reset and %record on");
+  const RecordOptions before = std::exchange(options_.record, wanted);
   start();  // which records by itself where it starts ranks now
   if (state_->record_steps == steps) return CellStatus::ok;
   const CellStatus status = run_builtin(protocol::function::Record{steps}, live_ranks()).status;
-  if (status == CellStatus::ok) state_->record_steps = steps;
+  if (status == CellStatus::ok)
+    state_->record_steps = steps;
+  else
+    options_.record = before;
   // What some ranks keep is of no use without the others' shares.
   if (status != CellStatus::ok && steps > 0 && state_->record_steps == 0)
     run_builtin(protocol::function::Record{0}, live_ranks());
@@ -74,7 +79,9 @@ std::string SessionCore::save_recording(const std::string& path) {
     throw UsageError(path + " exists, and is no recording: give another name");
   try {
     const std::string saved =
-        started() ? shell::save_recording(path, state_->directory->path(), world_size(), recorded_session()) : "";
+        !started() || !state_->is_recorded
+            ? ""
+            : shell::save_recording(path, state_->directory->path(), world_size(), recorded_session());
     if (saved.empty()) throw UsageError("nothing is recorded: %record on, or lockstep --record K");
     return saved;
   } catch (const dist::Error& error) {

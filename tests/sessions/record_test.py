@@ -182,18 +182,21 @@ def test_a_rank_that_was_killed():
 def test_record_as_a_magic():
     folder = pathlib.Path(scratch.name, "magic")
     folder.mkdir()
-    cells = ("%record {0}/early", "%record on 2", "auto sum = torch::ones(2) * (rank + 1);", "dist::all_reduce(sum);",
-             "%record on 5", "%record {0}/recording", "%record off", "%record on 3", "%record on nine", "%record off 3")
+    dies = "if (rank == 1) std::abort();"
+    cells = ("%record {0}/early", "int one = 1;", "%record on 2", "auto sum = torch::ones(2) * (rank + one);", "dist::all_reduce(sum);",
+             "%record on 5", "%record {0}/recording", dies, "%restart", "%record on 2", "%record off", "%record on 3", "%record on nine", "%record off 3")
     text = run(LOCKSTEP, "-n", 2, input="\n".join(cells).format(folder) + "\n").stdout
     check("nothing is recorded: %record on" in text, text)
     check(f"ranks 0-1 of 2 recorded in {folder}/recording" in text, text)
-    check(text.count("this rank is recorded already, or was") == 2, text)  # on 5, and on 3 after off
+    check("this rank is recorded already, or was" in text, text)  # on 5
+    check(text.count("the ranks were recorded already") == 2, text)  # after %restart, and after off
     check("%record off takes no number" in text, text)
     done = run(LOCKSTEP, "replay", folder / "recording", "--rank", 1)
     check(done.returncode == 0, done.stdout)
     check("rank 1 was replayed before the first step: 1 collective, in all" in done.stdout, done.stdout)
-    late = run(LOCKSTEP, "-n", 2, input="dist::barrier();\n%record on\n%record {0}/late\n".format(folder)).stdout
-    check("has made collectives already" in late and "nothing is recorded" in late, late)
+    late = run(LOCKSTEP, "-n", 2, input="torch::nn::Linear net(2, 2); auto model = ddp::DistributedDataParallel(net);\n%record on\n"
+               f"dist::barrier();\n%record on\n{dies}\n%restart\n%record on\n%record {folder}/late\n").stdout
+    check(late.count("has made collectives already") == 3 and "nothing is recorded" in late, late)
     check(not (folder / "late").exists(), late)
 
 

@@ -126,12 +126,19 @@ auto twice = loss * 2;
 double thrice() { return loss.item<double>() * 3; }
 ++calls;
 std::cout << "seen once" << std::endl;
+#define FOURFOLD (loss * 4)
+double operator""_losses(long double x) { return loss.item<double>() * double(x); }
+std::vector<int> all;
+for (const int each : dist::all_gather_object(rank)) all.push_back(each);
+if (all.empty()) std::abort();
 // %% fails on one rank
 if (rank == 1) throw std::runtime_error("as expected");
 // %% death
 if (rank == 1) ::raise(SIGKILL);
 // %% without it
 %rank 0,2-3 int meanwhile = 1;
+// %% dies again
+%restart
 // %% back
 %restart
 // %% groups again
@@ -141,6 +148,12 @@ dist::barrier();
 std::cout << "calls " << calls << std::endl;
 // %% missing
 %rank 1 twice
+// %% missing
+%rank 1 thrice()
+// %% missing
+%rank 1 FOURFOLD
+// %% missing
+%rank 1 2.0_losses
 // %% alive
 %restart 1
 // %% a second death
@@ -176,9 +189,12 @@ def test_groups_and_names_are_back():
     check("cell 2, line 1: it needs loss of cell 1" in said, said)
     check("cell 3, line 1: it had not ended there" in said, said)
     check("ran without it: cell 5" in said, said)
-    check(status_of(run, "default group") == ["ok"] and status_of(run, "missing") == ["compile_error"], f"{run.events}")
+    check(status_of(run, "default group") == ["ok"] and status_of(run, "missing") == 4 * ["compile_error"], f"{run.events}")
     errors = "\n".join(e["message"] for e in run.of("error"))
-    check("'twice' is not defined on rank 1" in errors, errors)
+    for name in ("twice", "thrice", "loss", 'operator""_losses'):
+        check(f"'{name}' is not defined on rank 1" in errors, errors)
+    check([e["where"] for e in run.of("error") if "as cell 2 ran again" in e["message"]] == ["cell 2, line 9"], f"{run.of('error')}")
+    check("cell 2, line 9: the cell failed as it ran again" in said, said)
     check("rank 1 lives" in errors, errors)
 
 

@@ -66,6 +66,130 @@ TEST_F(PastCellsTest, AFunctionCarriesTheNameOn) {
   run(2, "double f() { return loss; }\ndouble g() { return 1; }", {});
   run(3, "f();\ng();", {{.line = 1, .names = {}}, {.line = 2, .names = {}}});
   EXPECT_EQ(left_out(), (Texts{"1:1 it met other ranks", "3:1 it needs f of cell 2"}));
+  EXPECT_EQ(past_.replay(1).lost, (std::map<int64_t, Texts>{{1, {"loss"}}, {2, {"f"}}})) << "f would compute with it";
+}
+
+TEST_F(PastCellsTest, AnOverloadDoesNotTakeThePlaceOfAFunction) {
+  run(1, "auto loss = reduced();", {{.line = 1, .names = {"loss"}}}, {0});
+  run(2, "double f() { return loss; }", {});
+  run(3, "double f(int) { return 1; }\ndouble f();", {});
+  run(4, "f();", {{.line = 1, .names = {}}});
+  run(5, "double f() { return 2; }", {});
+  run(6, "f();", {{.line = 1, .names = {}}});
+  EXPECT_EQ(left_out(), (Texts{"1:1 it met other ranks", "4:1 it needs f of cell 2"}));
+  EXPECT_EQ(past_.replay(1).lost.count(5), 0u);
+}
+
+TEST_F(PastCellsTest, WhateverIsDefinedCarriesTheNameOn) {
+  const struct {
+    const char *definition, *use, *name;
+  } cases[] = {
+      {"#include <cmath>\n#define TWICE (2 * loss)", "g(TWICE);", "TWICE"},
+      {"namespace a::b {\ndouble f() { return loss; }\nint g() { return 1; }\n}", "a::b::f();", "a::b::f"},
+      {"inline namespace v1 { double f() { return loss; } }", "f();", "v1::f"},
+      {"namespace { double f() { return loss; } }", "f();", "f"},
+      {"extern \"C\" double f() { return loss; }", "f();", "f"},
+      {"extern \"C\" {\ndouble f() { return loss; }\n}", "f();", "f"},
+      {"A operator+(A a, A b) { return {a.v + b.v + loss}; }", "g(x + y);", "operator+"},
+      {"double operator\"\"_q(long double x) { return x * loss; }", "g(3.0_q);", "operator\"\"_q"},
+      {"void Net::f() { loss; }", "Net().g();", "Net"},
+      {"Net::Net() : v(loss) {}", "Net().g();", "Net"},
+      {"template <> double f<int>() { return loss; }", "f<int>();", "f"},
+      {"template <> struct std::hash<A> { double v = loss; };", "std::f();", "std"},
+      {"struct S { double f() { return loss; } }; int b = 1;", "S().f();", "S"},
+  };
+  for (const auto& [definition, use, name] : cases) {
+    past_ = PastCells();
+    run(1, "auto loss = reduced();", {{.line = 1, .names = {"loss"}}}, {0});
+    run(2, definition, {});
+    run(3, std::string("f2();\n") + use, {{.line = 1, .names = {}}, {.line = 2, .names = {}}});
+    EXPECT_EQ(left_out(), (Texts{"1:1 it met other ranks", std::string("3:2 it needs ") + name + " of cell 2"}));
+    EXPECT_EQ(past_.replay(1).lost[2], Texts{name}) << definition;
+  }
+}
+
+TEST_F(PastCellsTest, MembersParametersAndLocalVariablesAreOtherNames) {
+  run(1, "auto loss = reduced();", {{.line = 1, .names = {"loss"}}}, {0});
+  for (const char* const text :
+       {"double f(A<B> loss) { return loss; }", "double f(const A& loss, double loss2 = 1) { return loss; }",
+        "double f() { auto& loss = g(); return loss; }", "struct f { A loss; A get() { return loss; } };",
+        "A f() { return g().loss + g()->loss; }"})
+    run(2, text, {});
+  EXPECT_EQ(past_.replay(1).lost, (std::map<int64_t, Texts>{{1, {"loss"}}}));
+  for (const char* const text :
+       {"double f(double x = loss) { return x; }", "double f() { { A loss; } return loss; }",
+        "double f() { A x = loss; A loss; }", "double f() { A loss; return ::loss; }", "loss f(const loss) {}"}) {
+    run(3, text, {});
+    EXPECT_EQ(past_.replay(1).lost[3], Texts{"f"}) << text;
+    past_.dropped(3);
+  }
+}
+
+TEST_F(PastCellsTest, WhatHasNoNameMayBeUsedAnywhere) {
+  for (const char* const text :
+       {"template <typename T> requires C<T> double f(T) { return loss; }", "double (*f)() = &loss;"}) {
+    past_ = PastCells();
+    run(1, "auto loss = reduced();", {{.line = 1, .names = {"loss"}}}, {0});
+    run(2, text, {});
+    run(3, "g();", {{.line = 1, .names = {}}});
+    EXPECT_EQ(left_out().back(), "3:1 it may use what cell 2 defines without a name");
+  }
+}
+
+TEST_F(PastCellsTest, AMemberThatIsDefinedLaterTakesItsClassWithIt) {
+  run(1, "auto loss = reduced();\nstruct Net { void f(); void g(); };", {{.line = 1, .names = {"loss"}}}, {0});
+  run(2, "void Net::f() { loss; }", {});
+  run(3, "void Net::g() {}", {});
+  run(4, "Net net;", {{.line = 1, .names = {"net"}}});
+  EXPECT_EQ(left_out().back(), "4:1 it needs Net of cell 2");
+  EXPECT_EQ(past_.replay(1).lost[1], (Texts{"loss", "Net"}));
+}
+
+TEST_F(PastCellsTest, VariablesOfANamespaceHaveTheirStepsAtItsLine) {
+  run(1, "namespace a {\nauto loss = reduced();\ndouble f() { return loss; }\nint one = 1;\n}\nint b = g();",
+      {{.line = 1, .names = {"a::loss", "a::one"}}, {.line = 6, .names = {"b"}}}, {0});
+  run(2, "a::f();\nb;", {{.line = 1, .names = {}}, {.line = 2, .names = {}}});
+  EXPECT_EQ(left_out(), (Texts{"1:1 it met other ranks", "2:1 it needs a::f of cell 1"}));
+}
+
+TEST_F(PastCellsTest, AConstantIsThereBeforeWhatFollowsIt) {
+  run(1, "int width = reduced();", {{.line = 1, .names = {"width"}}}, {0});
+  run(2, "int width = 3;\nNet net(width, 2);", {{.line = 2, .names = {"net"}}});
+  run(3, "int width = 3; Net other(width, 2); use(other);",
+      {{.line = 1, .names = {"other"}}, {.line = 1, .names = {}}});
+  EXPECT_EQ(left_out(), Texts{"1:1 it met other ranks"});
+}
+
+TEST_F(PastCellsTest, StepsOfALineAreThoseOfTheirItems) {
+  run(1, "int a = read(), c = read(); reduced(); int tail = 5; int b = f();",
+      {{.line = 1, .names = {}},
+       {.line = 1, .names = {"a", "c"}},
+       {.line = 1, .names = {"tail"}},
+       {.line = 1, .names = {"b"}}},
+      {2});
+  run(2, "auto lost = reduced(); double f() { return lost; }; auto d = f(); auto e = tail;",
+      {{.line = 1, .names = {"lost"}}, {.line = 1, .names = {"d"}}, {.line = 1, .names = {"e"}}}, {0});
+  run(3, "auto lost = make(); use(lost);", {{.line = 1, .names = {"lost"}}, {.line = 1, .names = {}}});
+  EXPECT_EQ(left_out(), (Texts{"1:1 it met other ranks", "2:1 it met other ranks", "2:1 it needs f of cell 2"}));
+  EXPECT_EQ(past_.replay(1).lost, (std::map<int64_t, Texts>{{2, {"lost", "f", "d"}}}));
+}
+
+TEST_F(PastCellsTest, ItemsOfALineWhoseStepsDoNotFitAreOne) {
+  run(1, "auto loss = reduced();", {{.line = 1, .names = {"loss"}}}, {0});
+  run(2, "odd(); odd(loss); int b = f();", {{.line = 1, .names = {"b"}}});
+  EXPECT_EQ(left_out().back(), "2:1 it needs loss of cell 1");
+  EXPECT_EQ(past_.replay(1).lost[2], Texts{"b"});
+}
+
+TEST_F(PastCellsTest, AValueThatIsNotAssignedAgainIsMissing) {
+  run(1, "std::vector<int> v;\nv = reduced();\nauto last = v[1];",
+      {{.line = 1, .names = {"v"}}, {.line = 2, .names = {}}, {.line = 3, .names = {"last"}}}, {1});
+  run(2, "int f() { return v[1]; }\nv = {1, 2};", {{.line = 2, .names = {}}});
+  run(3, "auto first = v[0] + f();", {{.line = 1, .names = {"first"}}});
+  run(4, "v = throws();", {{.line = 1, .names = {}}}, {}, 0);
+  run(5, "v == v;", {{.line = 1, .names = {}}});
+  EXPECT_EQ(left_out(), (Texts{"1:2 it met other ranks", "1:3 it needs v of cell 1", "4:1 it had not ended there"}));
+  EXPECT_EQ(past_.replay(1).lost, (std::map<int64_t, Texts>{{1, {"last"}}})) << "v is there, with another value";
 }
 
 TEST_F(PastCellsTest, AnotherDefinitionEndsIt) {
@@ -99,6 +223,17 @@ TEST_F(PastCellsTest, WhatNobodyReportsIsNotRunAgain) {
   past_.begins(kBoth, {.cell = 1, .number = 1});
   past_.died(1, 1, 1);
   EXPECT_EQ(left_out(), Texts{"1:1 no rank that lives has reported whether it met others"});
+}
+
+TEST_F(PastCellsTest, ARankThatDiedInTheSameCellHasNotReportedEither) {
+  past_.sent(kBoth, 1,
+             {.cell = 1, .name = "", .entry = "", .steps = {{.line = 1, .names = {"a"}}}, .ranks = kBoth, .file = {}},
+             "", "int a = reduced();");
+  past_.begins(kBoth, {.cell = 1, .number = 1});
+  past_.died(0, 1, 1);
+  past_.died(1, 1, 1);
+  for (const int rank : kBoth)
+    EXPECT_EQ(left_out(rank), Texts{"1:1 no rank that lives has reported whether it met others"});
 }
 
 TEST_F(PastCellsTest, CellsWithoutItAreNamedAndCellsThatWereNotLoadedForgotten) {
