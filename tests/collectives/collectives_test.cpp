@@ -37,7 +37,8 @@ TEST_P(Collectives, AllReduceWithEveryOperation) {
       EXPECT_TRUE(reduced(dist::ReduceOp::MAX, type).equal(filled(size, type))) << type;
     }
     EXPECT_TRUE(reduced(dist::ReduceOp::AVG, at::kDouble).equal(filled(sum / size, at::kDouble)));
-    EXPECT_TRUE(reduced(dist::ReduceOp::AVG, at::kInt).equal(filled(static_cast<int>(sum) / size, at::kInt)));
+    const int average = static_cast<int>(sum) / size;
+    EXPECT_TRUE(reduced(dist::ReduceOp::AVG, at::kInt).equal(filled(average, at::kInt)));
     EXPECT_TRUE(reduced(dist::ReduceOp::BAND, at::kLong).equal(filled(static_cast<double>(all_and), at::kLong)));
     EXPECT_TRUE(reduced(dist::ReduceOp::BOR, at::kLong).equal(filled(static_cast<double>(all_or), at::kLong)));
     EXPECT_TRUE(reduced(dist::ReduceOp::BXOR, at::kInt).equal(filled(static_cast<double>(all_xor), at::kInt)));
@@ -92,7 +93,8 @@ TEST_P(Collectives, ReduceToOneRank) {
     dist::reduce(sum, size - 1);
     dist::reduce(average, 0, dist::ReduceOp::AVG);
     if (rank == size - 1) {
-      EXPECT_TRUE(sum.equal(filled(size * (size - 1) / 2)));
+      const int total = size * (size - 1) / 2;
+      EXPECT_TRUE(sum.equal(filled(total)));
     }
     if (rank == 0) {
       EXPECT_TRUE(average.equal(filled((size - 1) / 2.0)));
