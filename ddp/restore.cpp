@@ -127,6 +127,7 @@ json Restoration::description() const {
       for (const torch::Tensor& parameter : group.params()) {
         json& described = parameters.emplace_back(description_of(parameter));
         const auto known = names.find(parameter.unsafeGetTensorImpl());
+        described["can_be_copied"] = can_be_copied(parameter);
         described["name"] = known == names.end() ? "" : known->second;
       }
     }
@@ -228,6 +229,10 @@ std::string Restoration::difference_of(torch::optim::Optimizer& optimizer, const
     for (size_t i = 0; i < source["groups"][group].size(); ++i) {
       const json& described = source["groups"][group][i];
       if (described.at("name") != "") continue;  // copy_tensors() has compared it
+      if (!described.at("can_be_copied").get<bool>()) {
+        difference = "one of its parameters is sparse, or its elements share memory";
+        continue;
+      }
       const bool has_it = mine == source;
       torch::Tensor theirs =
           has_it

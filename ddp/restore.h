@@ -78,8 +78,8 @@ class Restoration {
   std::set<std::string> copy_tensors(const std::vector<nlohmann::json>& all, RestoreReport& report);
   void copy_optimizer(const std::string& name, const std::vector<nlohmann::json>& all,
                       const std::set<std::string>& lost_tensors, RestoreReport& report);
-  /// Returns in what the parameters that the optimizer steps are other ones than those of `from`, or nothing. Those that
-  /// no module here has are compared by their values: it may be a shard. Collective.
+  /// Says how the parameters that the optimizer steps differ from those of `from`; empty: they do not. Those that no
+  /// module here has are compared by their values: they may be a shard. Collective.
   std::string difference_of(torch::optim::Optimizer& optimizer, const nlohmann::json& mine,
                             const nlohmann::json& source);
   void copy_buckets(const std::string& name, const std::vector<nlohmann::json>& all, RestoreReport& report);

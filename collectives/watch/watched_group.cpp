@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <thread>
 
 #include "collectives/log/meetings.h"
 #include "collectives/transport/transport_text.h"
@@ -134,24 +133,34 @@ bool WatchedGroup::has_entered(const PeerInGroup& peer, int64_t seq) const {
 bool WatchedGroup::has_stuck_collective() {
   constexpr auto kPause = std::chrono::milliseconds(2);
   const auto begin = std::chrono::steady_clock::now();
+  Atomic<uint32_t>& arrivals = log_->mapping().header().arrivals;
   for (;;) {
     device_works_->refresh();
     device_progress().look();
-    bool any = false, all_run = true;
+    bool any = false, all_run = true, has_message = false;
     for (const CollectiveRecord& record : CollectiveLogReader(log_->mapping()).in_flight()) {
       if (record.group != std::string_view(slot_in_log().name)) continue;
-      if (record.point_to_point && !record.on_device) return true;  // it is logged as done when somebody waits for it
+      if (record.point_to_point && !record.on_device) {  // it is logged as done when somebody waits for it
+        has_message = true;
+        continue;
+      }
       any = true;
       all_run &= !record.on_device && peers_.size() + 1 == identity_.ranks.size() &&
                  std::ranges::all_of(peers_, [&](const PeerInGroup& peer) {
                    return has_entered(peer, record.seq) && peer.peer.alive();
                  });
     }
-    if (!any) return false;
+    if (!any) return has_message;
+    if (is_aborted()) return true;  // also at an interrupt, which aborts
     // One that all ranks have entered moves its data, however long that takes.
     if (std::chrono::steady_clock::now() - begin >= (all_run ? identity_.timeout : kCloseTimeout)) return true;
-    std::this_thread::sleep_for(kPause);
+    wait_for_change(arrivals, arrivals.load(), kPause);  // no sleep: at an interrupt a worker's throws
   }
+}
+
+bool WatchedGroup::is_aborted() const {
+  std::lock_guard lock(abort_->mutex);
+  return abort_->set;
 }
 
 void WatchedGroup::close() noexcept {

@@ -170,8 +170,9 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   void connection_ended(const BackendConnector* of);
   /// Returns false where the peer's log is not known.
   bool has_entered(const PeerInGroup& peer, int64_t seq) const;
+  bool is_aborted() const;
   /// Waits for the collectives of this rank that have not ended, also those that the program never waited for. Returns
-  /// whether one does not end.
+  /// whether one does not end, or the rank was aborted meanwhile.
   bool has_stuck_collective();
   void device_ended(const DeviceOperation& operation, DeviceEnd end);
 

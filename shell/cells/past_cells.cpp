@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "shell/cells/past_items.h"
 #include "shell/text/text.h"
@@ -18,7 +19,12 @@ class MissingNames {
   /// Notes that a definition takes the place of those of its name. One function does not take that of another one.
   void define(const DefinedName& name) {
     std::erase_if(missing_, [&](const Missing& each) { return replaces(name, each.name); });
+    std::erase_if(readers_, [&](const PastItem& each) {
+      return std::ranges::any_of(each.names, [&](const DefinedName& other) { return replaces(name, other); });
+    });
   }
+  /// Notes a definition without steps: what uses it later uses the values that it mentions.
+  void add_reader(const PastItem& item) { readers_.push_back(item); }
   /// Notes that the cell `number` defines something that what follows may use without naming it.
   void add_unnamed(int64_t number) {
     if (unnamed_.empty()) unnamed_ = fmt::format("it may use what cell {} defines without a name", number);
@@ -27,11 +33,11 @@ class MissingNames {
   std::string needed_by(const PastItem& item) const {
     for (const auto& [name, number, is_value] : missing_) {
       if (is_value && item.steps.empty()) continue;  // a function may be called when it has one again
+      if (is_value && uses_reader_of(item, name.name)) return needs(name, number);
       const bool is_assigned = is_value && item.assigned == name.name && item.words.count(name.name) == 1;
       const bool is_defined_anew =
           !item.adds && std::ranges::any_of(item.names, [&](const DefinedName& each) { return replaces(each, name); });
-      if (!is_assigned && !is_defined_anew && uses(item, last_part(name.name)))
-        return fmt::format("it needs {} of cell {}", name.name, number);
+      if (!is_assigned && !is_defined_anew && uses(item, last_part(name.name))) return needs(name, number);
     }
     return unnamed_;
   }
@@ -43,6 +49,21 @@ class MissingNames {
     bool is_value = false;
   };
 
+  static std::string needs(const DefinedName& name, int64_t number) {
+    return fmt::format("it needs {} of cell {}", name.name, number);
+  }
+  /// Whether the item uses a function that mentions the value, or one that uses such a function.
+  bool uses_reader_of(const PastItem& item, const std::string& value) const {
+    std::set<std::string> found{last_part(value)};
+    for (bool grows = true; grows;) {
+      grows = false;
+      for (const PastItem& reader : readers_)
+        if (std::ranges::any_of(found, [&](const std::string& name) { return reader.words.contains(name); }))
+          for (const DefinedName& name : reader.names) grows |= found.insert(last_part(name.name)).second;
+    }
+    found.erase(last_part(value));
+    return std::ranges::any_of(found, [&](const std::string& name) { return uses(item, name); });
+  }
   static bool replaces(const DefinedName& name, const DefinedName& other) {
     return name.name == other.name && (!name.parameters || !other.parameters || *name.parameters == *other.parameters);
   }
@@ -55,6 +76,7 @@ class MissingNames {
   }
 
   std::vector<Missing> missing_;
+  std::vector<PastItem> readers_;
   std::string unnamed_;
 };
 
@@ -234,6 +256,7 @@ Replay PastCells::replay(int rank, bool is_python) {
           if (const auto* other = std::get_if<PastObject>(entries_[each].get()))
             if (other == object || item.adds) lose(name.name, replay.lost[other->load.cell]);
       }
+      if (!lacks && item.steps.empty()) missing.add_reader(item);
     }
     replay.actions.emplace_back(std::move(cell));
   }

@@ -1,5 +1,5 @@
-// The items of a cell that has run, in source order, each with the steps that the compiler made of it: what past_cells.h
-// asks which names an item needs and defines. A declaration without a step has its value from the start: a function, a
+// The items of a cell that has run, in source order, each with the steps that the compiler made of it. past_cells.h asks
+// which names an item needs and defines. A declaration without a step has its value from the start: a function, a
 // class, a macro, a variable with a constant.
 #pragma once
 #include <cstddef>

@@ -8,6 +8,7 @@
 
 #include "protocol/error.h"
 #include "protocol/read_json.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep::shell {
 
@@ -49,13 +50,17 @@ EditorPosition position_of(const json& value) {
 
 std::optional<json> take_editor_message(std::string& bytes) {
   constexpr std::string_view kEnd = "\r\n\r\n", kLength = "Content-Length:";
+  constexpr size_t kLongest = size_t{1} << 30;
   const size_t end = bytes.find(kEnd), length = bytes.find(kLength);
   if (end == std::string::npos) return std::nullopt;
   if (length > end) throw ChannelError("a message without Content-Length arrived");
-  const size_t size = std::strtoul(bytes.c_str() + length + kLength.size(), nullptr, 10), begin = end + kEnd.size();
-  if (bytes.size() - begin < size) return std::nullopt;
-  json message = protocol::read_json(std::string_view(bytes).substr(begin, size));
-  bytes.erase(0, begin + size);
+  const size_t number = bytes.find_first_not_of(' ', length + kLength.size()), begin = end + kEnd.size();
+  const auto size = protocol::whole_number<size_t>(
+      std::string_view(bytes).substr(number, bytes.find('\r', number) - number), 0, kLongest);
+  if (!size) throw ChannelError("a message whose Content-Length is no number, or too large, arrived");
+  if (bytes.size() - begin < *size) return std::nullopt;
+  json message = protocol::read_json(std::string_view(bytes).substr(begin, *size));
+  bytes.erase(0, begin + *size);
   if (message.is_discarded()) throw ChannelError("a message that is not JSON arrived");
   return message;
 }

@@ -29,7 +29,7 @@ namespace {
 
 const std::string_view kBlanks = " \t\r\f\v";
 
-/// Magics that do nothing for the cells after them where a script runs, or what cannot be done there.
+/// Magics that change nothing for later cells of a script, or that a script can't run.
 constexpr std::array<std::string_view, 12> kLooking = {"save",        "history",     "help",  "who",
                                                        "load",        "load_ext",    "undo",  "detach",
                                                        "dist_status", "collectives", "abort", "interrupt"};

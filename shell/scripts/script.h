@@ -64,7 +64,8 @@ Language language_of_notebook(std::string_view text);
 /// before it.
 std::string format_script(const std::vector<ScriptCell>& cells, Language language = Language::cpp);
 
-/// Whether a cell only looks, and would say something else when a script runs; or is %load, whose cells stand after it.
+/// Whether a cell only looks and would say something else when a script runs, is %load, whose cells stand after it, or
+/// concerns the terminal, as %detach does.
 bool only_looks(const std::string& text);
 
 /// Returns the text of a cell that has ended well as it runs again: the lines of such magics are blank. Empty where nothing

@@ -1,8 +1,14 @@
 // Every function of dist:: gives what torch.distributed gives, on 1 to 4 ranks.
+#include <signal.h>
+#include <sys/wait.h>
+
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <thread>
 
 #include "collectives/dist.h"
+#include "collectives/rank_context.h"
+#include "collectives/session_group.h"
 #include "tests/collectives/tensors.h"
 #include "tests/support/spawn_ranks.h"
 
@@ -344,15 +350,44 @@ TEST(Groups, AloneWithoutAnyVariable) {
 
 // The other ranks need this rank's part, although its program never asks for the end.
 TEST(Collectives, OneThatNobodyWaitsForEndsBeforeItsGroupIsClosed) {
-  for (const bool one_is_late : {false, true})
-    spawn_ranks(2, [&](int rank, int) {
-      at::Tensor large = at::ones({20'000'000});
-      if (rank == 1 && one_is_late) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      const dist::Work work = dist::all_reduce(large, dist::ReduceOp::SUM, {}, true);
-      if (rank == 1) work.wait();
-      dist::destroy_process_group();
-      EXPECT_EQ(large[-1].item<float>(), 2);
-    });
+  spawn_ranks(2, [](int rank, int) {
+    at::Tensor large = at::ones({20'000'000}), small = at::ones({1});
+    const dist::Work message = rank == 0 ? dist::isend(small, 1) : dist::irecv(small, 0);
+    if (rank == 1) message.wait();
+    const dist::Store store = dist::default_group()->getStore()->clone();
+    const dist::Work work = dist::all_reduce(large, dist::ReduceOp::SUM, {}, true);
+    store->set(std::to_string(rank), "has entered");
+    store->wait({"0", "1"});
+    if (rank == 1) work.wait();
+    dist::destroy_process_group();
+    EXPECT_EQ(large[-1].item<float>(), 2);
+  });
+}
+
+// Rank 1 is stopped in the middle of the collective, which both have entered.
+TEST(Collectives, AnAbortEndsTheWaitOfAGroupThatIsClosed) {
+  const auto outcomes = testing::run_as_processes(
+      2,
+      [](int rank, int) {
+        const dist::Group group = dist::new_group();
+        at::Tensor large = at::ones({20'000'000});
+        const dist::Work work = dist::all_reduce(large, dist::ReduceOp::SUM, group, true);
+        if (rank == 1) ::raise(SIGSTOP);
+        const auto context = dist::current_context();
+        std::thread aborts([&] {
+          while (context->entries().size() > 1) std::this_thread::yield();
+          context->abort("enough");
+        });
+        dist::destroy_process_group(group);
+        aborts.join();
+      },
+      {},
+      [](const std::vector<pid_t>& pids) {
+        int status = 0;
+        ::waitpid(pids[0], &status, 0);
+        ::kill(pids[1], SIGKILL);
+      });
+  EXPECT_TRUE(outcomes[0].ok()) << outcomes[0];
 }
 
 }  // namespace

@@ -239,6 +239,7 @@ class Checkpoints(unittest.TestCase):
                      "print: no variable has the name, which is a builtin"):
             self.assertIn(f"left out: {part}", of_states)
         errors = [each["message"] for each in run.of("error")]
+        self.assertGreaterEqual(len(errors), len(damaged))
         for (name, (rank, of)), error in zip(damaged.items(), errors):
             self.assertRegex(error, f"nothing was restored from {folder}/{name}:\n{rank}: .* is no checkpoint of Python ranks, or is damaged: .*{of}")
         self.assertEqual(run.lines("still")[0] + run.lines("builtin")[0], ["still 5.0", "builtin"])
@@ -249,6 +250,7 @@ class Checkpoints(unittest.TestCase):
                 "        print('reads', flush=True)\n        while True: pass\nbefore, slow = 1, Slow()")
         run = Session(slow, f"%checkpoint {self.folder}", f"# It stands in line 2.\n%checkpoint   {self.folder}/rank0.pt",
                       f"%restore {self.folder}/none", f"%restore {self.folder}", options=KEEP_GOING, interrupt_at="reads")
+        self.assertEqual(len(run.of("error")), 2)
         for error, line, magic in zip(run.of("error"), (2, 1), (f"checkpoint {self.folder}/rank0.pt", f"restore {self.folder}/none")):
             self.assertRegex(error["traceback"], f'File "<cell .>", line {line}, in <module>\n    %{magic}\nlockstep.LockstepError: ')
         self.assertEqual(run.statuses()[-1], "interrupted")

@@ -247,8 +247,9 @@ def kill(s, pids):
 
 def wait_until_idle(s):
     """Until no process of the session uses time."""
-    last = None
+    last, deadline = None, time.monotonic() + LIMIT_S
     while last != (last := {pid: stat_of(pid)[11:13] for pid, _ in s.processes()}):
+        check(time.monotonic() < deadline, "a process of the session goes on using time")
         s.session.pump(0.1)
 
 
@@ -263,7 +264,7 @@ def answer(s):
 
 
 def check_unharmed(text):
-    check(not re.search("✗|no answer|not answer|hang|killed|dead", text), f"what is alive is reported: {text}")
+    check(not re.search(r"✗|no answer|not answer|\bhang\b|killed|\bdead\b", text), f"what is alive is reported: {text}")
 
 
 def row(s, victim, harm, name):

@@ -18,7 +18,7 @@ def wait_until(is_so, says=lambda: "", limit_s=LIMIT_S):
 
 
 class Event:
-    """What another process says, who opens a FIFO for writing and writes there."""
+    """An event: another process opens a FIFO for writing and writes there."""
 
     def __init__(self, path):
         self.path = path

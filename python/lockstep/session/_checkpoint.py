@@ -117,8 +117,8 @@ def read(folder: str) -> _Report:
 def _without_collector() -> Iterator[None]:
     """Objects that become many and stay are not gone through again and again for cycles of which none is left."""
     was_enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if was_enabled:

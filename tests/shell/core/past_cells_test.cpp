@@ -192,6 +192,14 @@ TEST_F(PastCellsTest, AValueThatIsNotAssignedAgainIsMissing) {
   EXPECT_EQ(past_.replay(1).lost, (std::map<int64_t, Texts>{{1, {"last"}}})) << "v is there, with another value";
 }
 
+TEST_F(PastCellsTest, AValueIsAlsoUsedByWhoCallsAFunctionThatMentionsIt) {
+  run(1, "double v = 1;\ndouble f() { return v; }\ndouble g() { return f(); }", {});
+  run(2, "v = reduced();", {{.line = 1, .names = {}}}, {0});
+  run(3, "double w = g();\nv = f();", {{.line = 1, .names = {"w"}}, {.line = 2, .names = {}}});
+  run(4, "v = 3;\ndouble x = g();", {{.line = 1, .names = {}}, {.line = 2, .names = {"x"}}});
+  EXPECT_EQ(left_out(), (Texts{"2:1 it met other ranks", "3:1 it needs v of cell 2", "3:2 it needs v of cell 2"}));
+}
+
 TEST_F(PastCellsTest, AnotherDefinitionEndsIt) {
   run(1, "auto loss = reduced();", {{.line = 1, .names = {"loss"}}}, {0});
   run(2, "double loss = 0;", {{.line = 1, .names = {"loss"}}});
