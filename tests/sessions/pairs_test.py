@@ -456,7 +456,7 @@ def restarting(s, victim, harm):
     if harm != "slow":
         held.touch()
     send(ranks_of(s)[1], signal.SIGKILL)
-    s.session.wait_for_text("✗ rank 1: SIGKILL")
+    s.session.wait_for_text("%dist_reset starts all ranks afresh")  # the end of what is said of the death
     s.session.screen.take()
     s.session.type("%restart")
     harmed(s)

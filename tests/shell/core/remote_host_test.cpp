@@ -109,10 +109,12 @@ TEST_F(RemoteHostTest, NumbersThatNoRankHasAreLeftOut) {
 }
 
 TEST_F(RemoteHostTest, ClocksAreMeasuredAgainByFastAnswers) {
+  // Answers a ping, with a clock that is ahead. Returns how long after the ping the answer had been read.
   const auto answer = [&](std::chrono::hours ahead, std::chrono::milliseconds after) {
     int64_t number = 0;
-    ASSERT_TRUE(loop_.run_until([&] { return (number = relay_.ping()) != 0; }, Clock::now() + 60s));
-    loop_.run_until([] { return false; }, Clock::now() + after);
+    EXPECT_TRUE(loop_.run_until([&] { return (number = relay_.ping()) != 0; }, Clock::now() + 60s));
+    const auto begin = Clock::now();
+    loop_.run_until([] { return false; }, begin + after);
     relay_.say(Pong{.number = number,
                     .time_ns = realtime_ns() + std::chrono::nanoseconds(ahead).count(),
                     .monotonic_ns = std::chrono::nanoseconds(Clock::now().time_since_epoch() + ahead).count()});
@@ -121,16 +123,22 @@ TEST_F(RemoteHostTest, ClocksAreMeasuredAgainByFastAnswers) {
     const int64_t seen_ns = realtime_ns() + std::chrono::nanoseconds(ahead).count();
     relay_.say(RankGone{.end = {.pid = number, .seen_ns = seen_ns}, .evidence = {}, .unread = {}});
     const size_t before = ends_.size();
-    ASSERT_TRUE(loop_.run_until([&] { return ends_.size() > before; }, Clock::now() + 60s));
+    EXPECT_TRUE(loop_.run_until([&] { return ends_.size() > before; }, Clock::now() + 60s));
+    return Clock::now() - begin;
   };
   const auto hours = [](int64_t ns) { return std::chrono::round<std::chrono::hours>(std::chrono::nanoseconds(ns)); };
-  answer(1h, 1000ms);
+  const auto end = [&] { return hours(ends_.back() - realtime_ns()); };
+  while (answer(1h, 1000ms) > 1900ms) {
+  }  // the next ping has come before
   EXPECT_EQ(hours(host_->clock_ahead_ns()), 1h);
-  answer(2h, 0ms);  // the clock there has been set meanwhile
+  EXPECT_EQ(end(), 0h);
+  while (answer(2h, 0ms) > 500ms) {
+  }  // the clock there has been set meanwhile
   EXPECT_EQ(hours(host_->clock_ahead_ns()), 2h);
+  EXPECT_EQ(end(), 0h);
   answer(3h, 1000ms);  // half of that time may be the way here
   EXPECT_EQ(hours(host_->clock_ahead_ns()), 2h);
-  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(hours(ends_[i] - realtime_ns()), i < 2 ? 0h : 1h) << i;
+  EXPECT_EQ(end(), 1h);
 }
 
 TEST(SilenceTest, TimeInWhichNobodyHasLookedIsNoSilence) {
