@@ -1,9 +1,9 @@
 """Ray, of PyPI, on two hosts: a session whose ranks it starts, and a job whose ranks are its actors."""
 
 import os
+import pathlib
 import subprocess
 import sys
-import time
 import unittest
 
 import hosts as module
@@ -12,9 +12,11 @@ import verdicts_test as verdicts
 from hosts import BUILD, Hosts
 from packages import ray_folder
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from waiting import LIMIT_S, wait_until  # noqa: E402
+
 RAY = ray_folder()
 LOCKSTEP = str(BUILD / "bin" / "lockstep")
-LIMIT_S = 400  # ends what hangs; judges nothing
 DRIVER = """
 import os, runpy, sys
 import ray
@@ -70,10 +72,7 @@ class Ray(unittest.TestCase):
                 if any(each in line for each in ("ray::Node", "lockstep relay", "lockstep-worker"))]
 
     def assert_nothing_is_left(self):
-        end = time.monotonic() + LIMIT_S
-        while left := self.left_of_session():
-            self.assertLess(time.monotonic(), end, left)
-            time.sleep(0.1)
+        wait_until(lambda: not self.left_of_session(), self.left_of_session)
 
     def test_a_python_without_ray(self):
         self.assertIn("no ray", self.run_cells("1", code=3, with_ray=False))
