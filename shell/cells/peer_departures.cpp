@@ -1,7 +1,6 @@
 #include "shell/cells/peer_departures.h"
 
 #include <map>
-#include <tuple>
 #include <utility>
 
 namespace lockstep::shell {
@@ -21,9 +20,7 @@ void PeerDepartures::regrouped(const RankSet& ranks) {
   for (int rank : ranks) entered_[rank].clear();
 }
 
-void PeerDepartures::cell_is_over(int64_t cell) {
-  std::erase_if(known_, [&](const auto& each) { return each.first.first == cell; });
-}
+void PeerDepartures::cell_is_over(int64_t cell) { known_.erase(cell); }
 
 void PeerDepartures::report_soon() {
   if (!deadline_.is_set()) deadline_.set_after(kTogether, [this] { report(); });
@@ -35,22 +32,33 @@ void PeerDepartures::report() {
   for (const OpenCell& cell : cells_.all()) others = others - cell.run.in(CellRun::Phase::loaded);
   for (const OpenCell& cell : cells_.all()) {
     const RankSet active = cell.run.active();
-    // Ranks that have left in the same way are one message, to all that have not heard of them.
-    std::map<std::tuple<RankSet, CellStatus, std::map<std::string, int64_t>>, RankSet> news;
+    // Ranks that the same ranks have heard of are told of together. With a thousand ranks there are few such sets.
+    struct Batch {
+      std::shared_ptr<const RankSet> before;  // who has heard of them
+      RankSet to;
+      std::shared_ptr<const RankSet> after;
+    };
+    std::map<const RankSet*, Batch> batches;
+    using How = std::pair<CellStatus, std::map<std::string, int64_t>>;  // they have left, with these collectives
+    std::map<const Batch*, std::map<How, RankSet>> news;
     for (const int peer : others) {
-      Known& known = known_[{cell.run.id(), peer}];
+      Known& known = known_[cell.run.id()][peer];
       if (const int64_t departure = departures_[peer] + 1; std::exchange(known.departure, departure) != departure)
-        known.by = {};
-      const RankSet to = active - known.by;
-      if (to.empty()) continue;
-      known.by = known.by | to;
+        known.by.reset();
+      const auto [found, is_new] = batches.try_emplace(known.by.get());
+      Batch& batch = found->second;
+      if (is_new) {
+        const RankSet before = known.by ? *known.by : RankSet();
+        batch = {.before = known.by, .to = active - before, .after = std::make_shared<const RankSet>(before | active)};
+      }
+      if (batch.to.empty()) continue;
+      known.by = batch.after;
       const auto how = how_left_.find(peer);
-      news[{to, how == how_left_.end() ? CellStatus::ok : how->second, entered_[peer]}].insert(peer);
+      news[&batch][{how == how_left_.end() ? CellStatus::ok : how->second, entered_[peer]}].insert(peer);
     }
-    for (const auto& [what, peers] : news) {
-      const auto& [to, how, entered] = what;
-      services_.workers.hub().send(to, protocol::PeersDone{cell.run.id(), peers, how, entered});
-    }
+    for (const auto& [batch, departures] : news)
+      for (const auto& [how, peers] : departures)
+        services_.workers.hub().send(batch->to, protocol::PeersDone{cell.run.id(), peers, how.first, how.second});
   }
   if (!others.empty()) reported_();
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -42,12 +43,12 @@ class PeerDepartures {
   std::map<int, int64_t> departures_;  // rank → how often it has left a cell
   std::map<int, CellStatus> how_left_;
   RankSet dead_;
-  /// A departure of a rank, and who knows of it.
+  /// A departure of a rank, and who knows of it. Ranks that were reported together share the set.
   struct Known {
     int64_t departure = 0;
-    RankSet by;
+    std::shared_ptr<const RankSet> by;  // null: nobody
   };
-  std::map<std::pair<int64_t, int>, Known> known_;  // by cell and the rank that has left
+  std::map<int64_t, std::map<int, Known>> known_;  // cell → rank that has left
   Deadline deadline_;
 };
 

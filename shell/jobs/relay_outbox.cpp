@@ -1,6 +1,7 @@
 #include "shell/jobs/relay_outbox.h"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,13 +68,14 @@ int RelayOutbox::waiting() const {
 void RelayOutbox::write() {
   while (waiting() >= 0) {
     Letter& first = letters_.front();
-    const size_t of_file = written_ - std::min(written_, first.bytes.size());
-    const std::string_view rest =
-        written_ < first.bytes.size()
-            ? std::string_view(first.bytes).substr(written_)
-            : std::string_view(*first.file).substr(first.from + of_file, first.size - of_file);
+    const std::string_view head = std::string_view(first.bytes).substr(std::min(written_, first.bytes.size()));
+    const size_t of_file = written_ + head.size() - first.bytes.size();
+    const std::string_view body =
+        first.file ? std::string_view(*first.file).substr(first.from + of_file, first.size - of_file) : "";
     if (written_ == 0 && first.file) ++on_their_way_;
-    const ssize_t count = uninterrupted([&] { return ::write(to_.get(), rest.data(), rest.size()); });
+    const std::array parts = {iovec{const_cast<char*>(head.data()), head.size()},
+                              iovec{const_cast<char*>(body.data()), body.size()}};
+    const ssize_t count = uninterrupted([&] { return ::writev(to_.get(), parts.data(), parts.size()); });
     if (count < 0 && errno == EAGAIN) {
       if (written_ == 0 && first.file) --on_their_way_;
       break;
