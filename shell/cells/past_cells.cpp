@@ -142,8 +142,9 @@ void PastCells::done(int rank, const protocol::Done& message) {
 
 void PastCells::died(int rank, int64_t cell, int64_t step) {
   if (!died_after_.try_emplace(rank, entries_.size()).second) return;
-  if (const auto run = runs_.find(cell); run != runs_.end() && run->second->contains(rank))
-    run->second->at(rank).steps_done = step;
+  const auto run = runs_.find(cell);
+  if (run == runs_.end() || !run->second->contains(rank)) return;
+  if (Part& part = run->second->at(rank); !part.has_ended) part.steps_done = step;
 }
 
 const PastObject* PastCells::object_of(int rank, int64_t cell) const {

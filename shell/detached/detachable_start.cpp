@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -61,6 +62,7 @@ pid_t make_copy() {
 
 /// The session's process from here on: it leads a session of the kernel's whose terminal is `slave`.
 void take_terminal(const Descriptor& slave) {
+  ::signal(SIGHUP, SIG_DFL);  // its keeper ends it so, also under nohup
   ::setsid();
   ::ioctl(slave.get(), TIOCSCTTY, 0);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(slave.get(), fd);

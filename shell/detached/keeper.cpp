@@ -134,6 +134,8 @@ class Keeper {
       } else if (mail.kind == Mail::detach && typing_) {
         if (const auto order = protocol::read_struct<DetachTerminal>(mail.body); order && order->seconds)
           time_ = std::chrono::seconds(*order->seconds);
+        // What was drawn before %detach is not drawn again.
+        for (size_t taken = 0; taken < kMostLastBytes && read_master(); taken += kMostMail) continue;
         let_go(*typing_, fmt::format("the session {} goes on without a terminal until {}; lockstep --resume {}", id_,
                                      clock_text(std::time(nullptr) + time_.count()), id_));
       }
@@ -153,11 +155,17 @@ class Keeper {
 
   /// Passes on what the session draws. Nobody there: it is in the journal.
   void take_master() {
-    if ((master_events() & POLLIN) == 0 || !master_is_open_) return;
+    if ((master_events() & POLLIN) != 0) read_master();
+  }
+
+  /// Returns whether there was something.
+  bool read_master() {
+    if (!master_is_open_) return false;
     std::string bytes;
     const Reading found = read_some(master_.get(), bytes, kMostMail);
     if (found == Reading::failed || found == Reading::end) master_is_open_ = false;  // all of its processes have ended
     if (found == Reading::bytes) pass_on(std::move(bytes));
+    return found == Reading::bytes;
   }
 
   /// What was drawn before a terminal came is not for it. Its session draws that anew, after a mark.

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSchema = 1;
-constexpr int kOutputFiles = 8;  // the oldest of so many goes
+constexpr int kFiles = 8;  // of output, and of cells: the oldest of so many goes
 constexpr size_t kMostEarly = 1000;
 
 /// Whether it is among what may be dropped. The rest is what a session cannot be understood without.
@@ -77,7 +77,8 @@ Journal::Journal(std::string id, const JournalLimits& limits, std::function<nloh
 Journal::~Journal() {
   if (state_ != State::open) return;
   write(false, {{"event", "closed"}, {"inputs", inputs_}});
-  cells_.descriptor.reset();
+  cells_.file.descriptor.reset();
+  lock_.reset();
   remove_old_journals(limits_);
 }
 
@@ -127,12 +128,12 @@ bool Journal::open() {
   std::string problem = protocol::writable_by_others(path_);
   for (const fs::path& path : {folder.parent_path(), folder, fs::path(path_)})
     if (problem.empty()) problem = make_private(path);
-  if (problem.empty()) problem = open_file(cells_, cells_path(path_));
+  if (problem.empty()) problem = open_file(cells_.file, cells_path(path_));
   if (!problem.empty()) {
     lose(problem);
     return false;
   }
-  uninterrupted([&] { return ::flock(cells_.descriptor.get(), LOCK_EX); });
+  uninterrupted([&] { return ::flock(cells_.file.descriptor.get(), LOCK_EX); });
   state_ = State::open;
   nlohmann::json record = describe_();
   record["event"] = "journal";
@@ -153,13 +154,12 @@ std::string Journal::open_file(File& file, const std::string& path) {
 }
 
 void Journal::write(bool is_bulk, nlohmann::json record) {
+  File& file = (is_bulk ? output_ : cells_).file;
+  std::string why;
+  if (!file.descriptor || file.size >= limits_.output_mb * (1 << 20) / kFiles) why = begin_file(is_bulk);
   record["n"] = ++records_;
   record.emplace("time", seconds());
-  const std::string line = record_line(record);
-  std::string why;
-  if (is_bulk && (!output_.descriptor || output_.size >= limits_.output_mb * (1 << 20) / kOutputFiles))
-    why = begin_output_file();
-  if (why.empty()) why = append(is_bulk ? output_ : cells_, line);
+  if (why.empty()) why = append(file, record_line(record));
   if (!why.empty()) lose(why);
 }
 
@@ -167,17 +167,25 @@ double Journal::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
-/// Has output go to a new file, and the oldest one removed where there are as many as may be. Returns why there is none.
-std::string Journal::begin_output_file() {
+/// Has output, or cells, go to a new file, and the oldest one removed where there are as many as may be: the first one of
+/// cells stays. Returns why there is none.
+std::string Journal::begin_file(bool is_bulk) {
+  Files& files = is_bulk ? output_ : cells_;
+  const auto path_of = is_bulk ? output_path : cells_path;
   File next;
-  if (const std::string problem = open_file(next, output_path(path_, last_output_ + 1)); !problem.empty())
-    return output_.descriptor ? "" : problem;  // the last one grows
-  output_ = std::move(next);
-  ++last_output_;
-  if (last_output_ - first_output_ < kOutputFiles) return "";
-  const nlohmann::json note = {{"event", "rotated"}, {"file", first_output_}, {"n", ++records_}, {"time", seconds()}};
-  append(cells_, record_line(note));
-  ::unlink(output_path(path_, first_output_++).c_str());
+  if (const std::string problem = open_file(next, path_of(path_, files.last + 1)); !problem.empty())
+    return files.file.descriptor ? "" : problem;  // the last one grows
+  std::swap(files.file, next);
+  if (!is_bulk && !lock_) lock_ = std::move(next.descriptor);
+  ++files.last;
+  if (files.last - files.first < (is_bulk ? kFiles : kFiles - 1)) return "";
+  const nlohmann::json note = {{"event", "rotated"},
+                               {"of", is_bulk ? "output" : "cells"},
+                               {"file", files.first},
+                               {"n", ++records_},
+                               {"time", seconds()}};
+  append(cells_.file, record_line(note));
+  ::unlink(path_of(path_, files.first++).c_str());
   return "";
 }
 

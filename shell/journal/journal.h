@@ -52,10 +52,15 @@ class Journal {
     std::string path;
     int64_t size = 0;
   };
+  /// The files of one kind: the one that is written, and the numbers of those that are there.
+  struct Files {
+    File file;
+    int64_t first = 1, last = 0;
+  };
   bool open();
   static std::string open_file(File& file, const std::string& path);
   void write(bool is_bulk, nlohmann::json record);
-  std::string begin_output_file();
+  std::string begin_file(bool is_bulk);
   double seconds() const;
   std::string append(File& file, const std::string& line);
   void lose(const std::string& why);
@@ -67,8 +72,8 @@ class Journal {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   enum class State { waits_for_cell, open, off } state_ = State::waits_for_cell;
   std::string path_;
-  File cells_, output_;
-  int64_t first_output_ = 1, last_output_ = 0;  // numbers of the files that are there
+  Descriptor lock_;  // the first file of cells, once another one is written
+  Files cells_, output_;
   std::vector<std::pair<bool, nlohmann::json>> early_;  // records before the first cell
   uint64_t records_ = 0, last_input_ = 0;
   int64_t inputs_ = 0;

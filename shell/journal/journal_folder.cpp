@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kOutput = "output-", kLines = ".jsonl";
+constexpr std::string_view kCells = "cells-", kOutput = "output-", kLines = ".jsonl";
 constexpr int64_t kMB = 1 << 20, kDay = 24 * 3600, kSecondNs = 1'000'000'000;
 constexpr int64_t kMostNumber = 1'000'000'000;  // of a limit or a file
 
@@ -34,6 +34,21 @@ int64_t changed_ns(const struct stat& status) { return status.st_mtim.tv_sec * k
 bool is_locked(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   return file && uninterrupted([&] { return ::flock(file.get(), LOCK_SH | LOCK_NB); }) != 0 && errno == EWOULDBLOCK;
+}
+
+/// Returns the numbers of the files "KIND-NUMBER.jsonl" of a journal, ascending.
+std::vector<int64_t> numbers_of(const std::string& journal, std::string_view kind) {
+  std::vector<int64_t> numbers;
+  std::error_code error;
+  for (fs::directory_iterator entry(journal, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (!name.starts_with(kind) || !name.ends_with(kLines)) continue;
+    const std::string_view digits =
+        std::string_view(name).substr(kind.size(), name.size() - kind.size() - kLines.size());
+    if (const auto number = protocol::whole_number(digits, int64_t{0}, kMostNumber)) numbers.push_back(*number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
 }
 
 /// Folders of sessions alone are ours to remove: PID-HEX.
@@ -82,25 +97,17 @@ std::string journals_folder() {
   return folder.empty() ? "" : (folder / "lockstep/sessions").string();
 }
 
-std::string cells_path(const std::string& journal) { return journal + "/cells.jsonl"; }
+std::string cells_path(const std::string& journal, int64_t number) {
+  return number == 0 ? journal + "/cells.jsonl" : fmt::format("{}/{}{}{}", journal, kCells, number, kLines);
+}
 
 std::string output_path(const std::string& journal, int64_t number) {
   return fmt::format("{}/{}{}{}", journal, kOutput, number, kLines);
 }
 
-std::vector<int64_t> output_files(const std::string& journal) {
-  std::vector<int64_t> numbers;
-  std::error_code error;
-  for (fs::directory_iterator entry(journal, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    if (!name.starts_with(kOutput) || !name.ends_with(kLines)) continue;
-    const std::string_view digits =
-        std::string_view(name).substr(kOutput.size(), name.size() - kOutput.size() - kLines.size());
-    if (const auto number = protocol::whole_number(digits, int64_t{0}, kMostNumber)) numbers.push_back(*number);
-  }
-  std::sort(numbers.begin(), numbers.end());
-  return numbers;
-}
+std::vector<int64_t> more_cells_files(const std::string& journal) { return numbers_of(journal, kCells); }
+
+std::vector<int64_t> output_files(const std::string& journal) { return numbers_of(journal, kOutput); }
 
 std::vector<JournalInfo> read_journals(const std::string& folder) {
   std::vector<JournalInfo> journals;

@@ -1,9 +1,10 @@
 // Journals of this user's sessions: where they are, which there are, and how old ones go.
 //
 //   $XDG_STATE_HOME/lockstep/sessions/ID/ (~/.local/state/lockstep/sessions/ID/), mode 0700
-//     cells.jsonl       every cell, and how it ended; errors, findings, ranks that died. It is never cut
-//     output-1.jsonl …  output, values, messages. The oldest of these files goes when all have more than the session's
-//                       limit
+//     cells.jsonl       cells, and how they ended; errors, findings, ranks that died. This file stays
+//     cells-1.jsonl …   the same, once that file has its share of the session's limit. The oldest of these files goes
+//                       when all have more than the limit
+//     output-1.jsonl …  output, values, messages: the same
 //
 // A session holds a lock on its cells.jsonl while it lives, which works on a home that machines share, too.
 #pragma once
@@ -17,7 +18,7 @@ namespace lockstep::shell {
 /// Says how much is kept. LOCKSTEP_JOURNAL may say otherwise.
 struct JournalLimits {
   bool is_off = false;
-  int64_t output_mb = 64;  // of a session
+  int64_t output_mb = 64;  // of a session; its cells have as much beside it
   int64_t sessions = 200;  // that have ended
   int64_t days = 90;
   int64_t all_mb = 2048;  // of all sessions that have ended
@@ -30,9 +31,11 @@ JournalLimits journal_limits();
 
 /// Returns the folder of all journals; empty where the user has no home.
 std::string journals_folder();
-std::string cells_path(const std::string& journal);
+/// Returns the path of its first file of cells, or of one of those that follow.
+std::string cells_path(const std::string& journal, int64_t number = 0);
 std::string output_path(const std::string& journal, int64_t number);
-/// Returns the numbers of its files of output, ascending.
+/// Returns the numbers of its files of cells behind the first one, and of those of output, ascending.
+std::vector<int64_t> more_cells_files(const std::string& journal);
 std::vector<int64_t> output_files(const std::string& journal);
 
 struct JournalInfo {

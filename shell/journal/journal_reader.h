@@ -16,8 +16,8 @@ class JournalReader {
   explicit JournalReader(const std::string& path, bool with_output = true);
 
   /// Returns the next record; nothing at the end. Where records are not there any more comes one with the event
-  /// "missing": `records`, and `reason` ("size": the oldest output goes; "lost": they could not be written, or are
-  /// damaged).
+  /// "missing": `records`, and `reason` ("size": the oldest output and cells go; "lost": they could not be written, or
+  /// are damaged).
   std::optional<nlohmann::json> next();
 
   /// The number of the record that was returned last; 0: none was.
@@ -33,13 +33,13 @@ class JournalReader {
     size_t at = 0;
     std::ifstream file;
     std::optional<nlohmann::json> ahead;
+    bool has_gap = false;  // a file before the next record has been removed
   };
   void read_ahead(Source& source);
 
   Source sources_[2];  // cells, output
-  uint64_t first_output_ = 0;  // the number of the first record of output that is there; 0: there is none
+  uint64_t gone_until_ = 0;  // the number of the first record behind files that have been removed; 0: none has
   uint64_t last_ = 0;
-  bool is_rotated_ = false;
   int damaged_ = 0;
 };
 

@@ -33,8 +33,7 @@ CellOutcome run(MagicCall& call, const std::string& method) {
   settings.keeps_names = !reads;
   session.check_alive(session.default_ranks());
   if (session.options().has_python_ranks()) {
-    settings.own_names = true;
-    settings.shown = fmt::format("%{} {}", reads ? "restore" : "checkpoint", call.arguments);
+    settings.own_names = !reads;  // %restart lists what has read a checkpoint among what does not run again
     const std::string code =
         fmt::format("__import__('lockstep.session._checkpoint', fromlist=['{0}']).{0}({1})", method, quoted(folder));
     return {.status = session.run_python(code, settings, call.line).status, .findings = {}};

@@ -5,8 +5,15 @@
 
 namespace lockstep::shell {
 
-/// `handler` gets `signal` from here on; system calls that it interrupts go on.
+/// Whether it is SIGHUP, and this program is to ignore it: nohup has said so.
+inline bool is_ignored_hangup(int signal) {
+  struct sigaction now = {};
+  return signal == SIGHUP && ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+/// `handler` gets `signal` from here on, if that is not ignored by nohup; system calls that it interrupts go on.
 inline void handle_signal(int signal, void (*handler)(int)) {
+  if (is_ignored_hangup(signal)) return;
   struct sigaction action = {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
@@ -25,7 +32,8 @@ class SignalScope {
   }
   ~SignalScope() {
     ::signal(SIGINT, SIG_DFL);
-    for (const int signal : kEndingSignals) ::signal(signal, SIG_DFL);
+    for (const int signal : kEndingSignals)
+      if (!is_ignored_hangup(signal)) ::signal(signal, SIG_DFL);
   }
   SignalScope(const SignalScope&) = delete;
   SignalScope& operator=(const SignalScope&) = delete;

@@ -67,9 +67,8 @@ class LastLines {
 std::string words_of_missing(const nlohmann::json& record) {
   const auto count = record.value("records", uint64_t{0});
   return fmt::format("{} record{} {}", count, count == 1 ? "" : "s",
-                     text_in(record, "reason") == "size"
-                         ? "of output not kept: the journal had reached its size (--journal-size)"
-                         : "missing: could not be written, or damaged");
+                     text_in(record, "reason") == "size" ? "not kept: the journal had reached its size (--journal-size)"
+                                                         : "missing: could not be written, or damaged");
 }
 
 bool draw_journal(JournalReader& reader, uint64_t first, Renderer& renderer, const Screen& screen,

@@ -1,13 +1,16 @@
 // What a shell learns of a Python job: the files in the job's folder, the requests and answers of agents, the launcher's
-// report, the findings of its ranks, and what py-spy prints.
+// report, the findings of its ranks, what py-spy prints, and lists of its hosts.
 #include <cstdlib>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "inspectors/evidence/evidence_json.h"
 #include "inspectors/remains/judge.h"
+#include "protocol/error.h"
 #include "python/agent/server.h"
+#include "shell/hosts/host.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_findings.h"
 #include "shell/jobs/job_folder.h"
@@ -95,9 +98,27 @@ void py_spy(std::string_view bytes) {
   }
 }
 
-const AddTarget kAgentRequest("agent_request", agent_request), kAgentAnswer("agent_answer", agent_answer),
-    kJobFolder("job_folder", job_folder), kLauncherReport("launcher_report", launcher_report),
-    kFindingsFile("findings_file", findings_file), kPySpy("py_spy", py_spy);
+/// As --hosts has it, as a file of mpirun, and as Open MPI's daemons are given it.
+void host_lists(std::string_view bytes) {
+  const std::string text(bytes.substr(0, bytes.find('\0')));
+  for (const auto& read :
+       std::vector<std::function<void()>>{[&] { shell::ssh_hosts(text); }, [&] { shell::kubectl_hosts(text); },
+                                          [&] { shell::mpi_hosts({"mpirun", "--hostfile", written("hosts", bytes)}); },
+                                          [&] {
+                                            ::setenv("OMPI_MCA_orte_node_regex", text.c_str(), 1);
+                                            shell::hosts_of_mpi_place();
+                                          }}) {
+    try {
+      read();
+    } catch (const UsageError&) {
+    }
+  }
+}
+
+const AddTarget kHostLists("host_lists", host_lists), kAgentRequest("agent_request", agent_request),
+    kAgentAnswer("agent_answer", agent_answer), kJobFolder("job_folder", job_folder),
+    kLauncherReport("launcher_report", launcher_report), kFindingsFile("findings_file", findings_file),
+    kPySpy("py_spy", py_spy);
 
 }  // namespace
 }  // namespace lockstep::fuzz

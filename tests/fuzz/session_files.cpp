@@ -28,6 +28,7 @@ void read(const std::string& cells, const std::string& output) {
   const std::string path = folder() + "/7-0f";
   written("7-0f/cells.jsonl", cells);
   written("7-0f/output-2.jsonl", output);
+  written("7-0f/cells-2.jsonl", output);
   shell::read_journal(path);
   shell::JournalReader reader(path);
   while (const auto record = reader.next()) shell::read_event(*record);

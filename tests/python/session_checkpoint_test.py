@@ -218,6 +218,13 @@ class Checkpoints(unittest.TestCase):
         self.assertRegex(said, "\\n  .*\\barray, best, .*\\bmomentum, ")
         self.assertEqual(fresh.lines("then")[0], ["then 0.5 [0.0, 0.0, 0.0] 1 deque([2, 3], maxlen=2) True"])
 
+    def test_a_rank_that_is_started_again_has_not_read_it(self):
+        run = Session("kept = 1", f"%checkpoint {self.folder}/one", f"%restore {self.folder}/one", "import os\nif rank == 1: os.abort()", "%restart",
+                      options=KEEP_GOING)
+        said = "\n".join(each["text"] for each in run.of("message"))
+        self.assertIn("not run again: cell 3, line 1: it met other ranks", said)
+        self.assertNotIn("cell 2", said)
+
     def test_names_that_share_other_memory_now_and_files_that_were_changed(self):
         folder = self.folder
         damaged = {"kind": ("rank 1", "A"), "nested": ("rank 1", "ring"), "named": ("rank 0", "'a b'"), "sparse": ("rank 1", "A")}

@@ -8,7 +8,9 @@ extern "C" {
 
 const char* __asan_default_options() {
   // The worker has stacks of its own for handlers of signals, which the runtime would unmap when a thread ends.
-  return "use_sigaltstack=0";
+  // LLVM's allocators poison what is free where they are compiled here, and not where libclang is, which has no
+  // instrumentation: both use the same ones.
+  return "use_sigaltstack=0:allow_user_poisoning=0";
 }
 
 const char* __ubsan_default_options() { return "print_stacktrace=1"; }

@@ -65,6 +65,28 @@ class Detached(unittest.TestCase):
             self.assertEqual(second.wait_end(), 0)
             self.assertEqual(wait_gone(processes), {})
 
+    @unittest.skipIf(IS_PYTHON, "it is the same program")
+    def test_a_script_under_nohup_outlives_its_terminal(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory(prefix="ls-"))
+        script = pathlib.Path(folder, "script.cpp")
+        script.write_text(f'#include <unistd.h>\nstd::cout << "begun" << std::endl; while (::access("{folder}/go", F_OK)) ::usleep(1000); '
+                          'std::cout << "over" << std::endl;\n')
+        process = subprocess.Popen(["nohup", LOCKSTEP, "run", script, "-n", "2"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, env=dict(os.environ, XDG_STATE_HOME=folder, XDG_RUNTIME_DIR=folder))
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        said = ""
+        while "begun" not in said:
+            line = process.stdout.readline()
+            self.assertTrue(line, said)
+            said += line
+        process.send_signal(signal.SIGHUP)
+        pathlib.Path(f"{folder}/go").touch()
+        said += process.stdout.read()
+        self.assertEqual(process.wait(), 0, said)
+        self.assertIn("│ over", said)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -5,6 +5,7 @@ A cell starts programs that leave the rank's process group, as daemons do. Anoth
 the session listens on; only root can be another user.
 """
 import collections
+import mmap
 import os
 import pathlib
 import re
@@ -17,6 +18,7 @@ import tempfile
 
 from faults_test import Session, check, check_gone, run_tests
 from processes import start_time
+from waiting import wait_until
 
 DAEMON = """// %% start a daemon
 #include <sys/wait.h>
@@ -184,6 +186,82 @@ std::cout << "connected" << std::endl;
     finally:
         session.process.terminate()
         session.finish()
+
+
+def flood(ports, user, counted):
+    """A process of `user` that connects as fast as it can, holds 500 connections, and counts them all."""
+    pid = os.fork()
+    if pid != 0:
+        return pid
+    try:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+        held = []
+        for number in range(10**9):
+            connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            held.append(connection)
+            try:
+                connection.connect(("127.0.0.1", ports[number % len(ports)]))
+                counted[:8] = (int.from_bytes(counted[:8], "little") + 1).to_bytes(8, "little")
+            except OSError:  # this machine has no port left for it, or the group is gone
+                pass
+            if len(held) > 500:
+                held.pop(0).close()
+    finally:
+        os._exit(1)
+
+
+def test_another_user_floods_the_ports():
+    if os.geteuid() != 0:
+        print("  skipped: only root can be another user")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        script = f"""// %% groups
+auto pair = dist::new_group();
+dist::barrier(pair);
+std::cout << "connected" << std::endl;
+while (access("{folder}/go", F_OK) != 0) usleep(1000);
+// %% more groups
+for (int i = 0; i < 5; ++i) {{
+  auto ones = torch::ones({{1}});
+  dist::all_reduce(ones, dist::ReduceOp::SUM, dist::new_group());
+  if (i == 4) std::cout << "sum " << ones.item<int>() << std::endl;
+}}
+while (access("{folder}/over", F_OK) != 0) usleep(1000);
+"""
+        session = Session("// %%\n#include <unistd.h>\n" + script, "-n", "2")
+        flooding = None
+        try:
+            check(session.until_text("connected"), "the cell did not run")
+            pids = [pid for pid, _ in [*session.workers(), *session.processes("--store")]]
+
+            def usage():
+                """Descriptors, and kB of memory."""
+                return (sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids),
+                        sum(int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) for pid in pids))
+            descriptors, memory = usage()
+            counted = mmap.mmap(-1, 8)
+            flooding = flood(sorted(listening_ports(pids)), OTHER_USER, counted)
+            connected = lambda: int.from_bytes(counted[:8], "little")
+            floods = lambda: os.waitid(os.P_PID, flooding, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+            wait_until(lambda: connected() > 2000)
+            before = connected()
+            pathlib.Path(folder, "go").touch()
+            check(session.until_text("sum 2"), "the groups did not connect")
+            wait_until(lambda: connected() > before or not floods())
+            check(floods(), "the flood has ended")
+            more = usage()
+            check(more[0] - descriptors < 250, f"{descriptors} descriptors have become {more[0]}")  # of the groups
+            check(more[1] - memory < 100_000, f"{memory} kB have become {more[1]} kB")
+            pathlib.Path(folder, "over").touch()
+            check(session.finish() == 0, "the session failed")
+        finally:
+            if flooding:
+                os.kill(flooding, signal.SIGKILL)
+                os.waitpid(flooding, 0)
+            session.process.terminate()
+            session.finish()
 
 
 def test_a_new_group_without_a_store_fails_at_once():

@@ -51,6 +51,38 @@ KEPT = 'std::printf("kept %d %lu\\n", rank, kept);'
 SUM = ' { auto t = torch::full({1}, rank + 1); dist::all_reduce(t); std::printf("sum %d %ld\\n", rank, t.item<long>()); }'
 
 
+class Cpp:
+    """What is typed, where ranks are C++."""
+    prelude, file, include = PRELUDE, "prelude.h", '#include "{}"'
+    begin, effect, kept, sum = "unsigned long kept = 7;", "kept = kept * {} + {};", KEPT, SUM
+    by_rank = "{{ unsigned long values[] = {{{}ul, {}ul, {}ul}}; kept = values[rank]; }}"
+    printing = 'print_lines("{}", {}, {});'
+    endless = ("for (volatile long i = 0;; i = i + 1) {}", "::sleep(1000);", "std::this_thread::sleep_for(std::chrono::hours(1));",
+               "for (;;) torch::ones({64, 64}).mm(torch::ones({64, 64}));")
+    busy = "for (volatile long i = 0; i < 300'000'000; i = i + 1) {}"
+
+
+class Python:
+    """The same, where they are Python."""
+    prelude = """import os, time
+def print_lines(folder, cell, lines):
+    count = os.open(f"{folder}/{rank}.{cell}", os.O_RDWR | os.O_CREAT, 0o600)
+    for i in range(lines):
+        line = f"{rank}:{cell}:{i}\\n".encode()
+        if os.write(1, line) != len(line):
+            break
+        os.pwrite(count, (i + 1).to_bytes(8, "little"), 0)
+    os.close(count)
+"""
+    file, include = "prelude.py", 'exec(open("{}").read())'
+    begin, effect, by_rank = "kept = 7", "kept = (kept * {} + {}) % 2**64", "kept = ({}, {}, {})[rank]"
+    kept = 'print(f"kept {rank} {kept}")'
+    sum = '; total = torch.full((1,), rank + 1); dist.all_reduce(total); print(f"sum {rank} {total.item()}")'
+    printing = 'print_lines("{}", {}, {})'
+    endless = ("for i in iter(int, 1): pass", "time.sleep(1000)", "for i in iter(int, 1): torch.ones(64, 64) @ torch.ones(64, 64)")
+    busy = "for i in range(10_000_000): pass"
+
+
 class Broken(AssertionError):
     """What had to be true is not."""
 
@@ -65,6 +97,7 @@ class HarmedSession:
 
     def __init__(self, program, folder, limit_s, options=()):
         self.program, self.folder, self.limit_s, self.options = program, folder, limit_s, options
+        self.language, self.is_detachable = Cpp, False
         self.disk, self.counts = folder / "disk", folder / "counts"
         self.environment = {"LOCKSTEP_JOURNAL": "size=4,all=16", "XDG_STATE_HOME": str(self.disk / "state"), "XDG_RUNTIME_DIR": str(self.disk / "run"),
                             "TMPDIR": str(self.disk / "tmp"),
@@ -79,14 +112,22 @@ class HarmedSession:
     # ---- A session: its begin and its end.
 
     def begin(self):
-        self.session = TypedSession([self.program, "-n", str(len(RANKS)), *self.options], self.environment, self.limit_s)
+        words = ["--detachable=10m"] if self.is_detachable else []
+        self.session = TypedSession([self.program, "-n", str(len(RANKS)), *words, *self.options], self.environment, self.limit_s)
+        self.pid, self.id = self.session.pid, None
         self.live = set(RANKS)
+        if self.is_detachable:  # what was started is its terminal
+            self.session.mark()
+            listed = subprocess.run([self.program, "sessions", "list", "--json"], env={**os.environ, **self.environment}, capture_output=True, check=True)
+            (self.id,) = [each["id"] for each in json.loads(listed.stdout) if each["path"].startswith(str(self.folder))]  # others may run besides
+            self.pid = int(self.id.partition("-")[0])
         self.define()
 
     def define(self):
         """Gives fresh ranks their names."""
-        (self.folder / "prelude.h").write_text(PRELUDE)
-        self.cells(f'#include "{self.folder}/prelude.h"', "unsigned long kept = 7;")
+        prelude = self.folder / self.language.file
+        prelude.write_text(self.language.prelude)
+        self.cells(self.language.include.format(prelude), self.language.begin)
         self.kept = {rank: {7} for rank in RANKS}
         self.store = True
 
@@ -98,10 +139,10 @@ class HarmedSession:
     def after_end(self, killed=False):
         """Checks what is left of a session that has ended. The folder of a shell or a relay that was killed is left, for `lockstep sessions`."""
         self.check_gone()
-        shown = subprocess.run([self.program, "sessions", "show", f"{self.session.pid}-", "--json"], env={**os.environ, **self.environment}, capture_output=True)
+        shown = subprocess.run([self.program, "sessions", "show", f"{self.pid}-", "--json"], env={**os.environ, **self.environment}, capture_output=True)
         check(shown.returncode == 0, f"its journal can't be read: {shown.stderr.decode()}")
         typed = [event["text"] for event in map(json.loads, shown.stdout.splitlines()) if event["event"] == "input"]
-        check("unsigned long kept = 7;" in typed, f"its journal does not have what was typed: {typed}")
+        check(self.language.begin in typed, f"its journal does not have what was typed: {typed}")
         os.close(self.session.fd)
         self.session = None
         if killed:
@@ -117,6 +158,13 @@ class HarmedSession:
             check(code == 0, f"the session ended with exit code {code}")
             self.after_end(killed)
 
+    def resume(self):
+        """Comes back from another terminal."""
+        marks = self.session.marks
+        os.close(self.session.fd)
+        self.session = TypedSession([self.program, "--resume", self.id], self.environment, self.limit_s)
+        self.session.marks = marks  # those of before may be drawn again
+
     # ---- What is typed.
 
     def cells(self, *lines):
@@ -130,7 +178,7 @@ class HarmedSession:
         factor, term = random.randrange(3, 99, 2), random.randrange(1000)
         for rank in self.live:
             self.kept[rank] = self.kept[rank] | {(value * factor + term) % 2**64 for value in self.kept[rank]}
-        return f"kept = kept * {factor} + {term};"
+        return self.language.effect.format(factor, term)
 
     def certain_effect(self, random):
         before = {rank: set(values) for rank, values in self.kept.items()}
@@ -141,7 +189,7 @@ class HarmedSession:
 
     def printing(self, lines):
         self.cell += 1
-        return f'print_lines("{self.counts}", {self.cell}, {lines});'
+        return self.language.printing.format(self.counts, self.cell, lines)
 
     def printing_until(self, file):
         self.cell += 1
@@ -172,7 +220,7 @@ class HarmedSession:
         if not self.live:
             return
         all_live = self.live == set(RANKS) and self.store
-        text = self.cells(KEPT + SUM if all_live else KEPT)
+        text = self.cells(self.language.kept + (self.language.sum if all_live else ""))
         found = {int(rank): int(value) for rank, value in re.findall(r"│ kept (\d+) (\d+)$", text, re.MULTILINE)}
         check(set(found) == self.live, f"ranks {self.live} must answer, ranks {set(found)} did: {text}")
         for rank, value in found.items():
@@ -184,7 +232,7 @@ class HarmedSession:
     # ---- Its processes.
 
     def processes(self, part=""):
-        return {key: name for key, name in descendants(self.session.pid).items() if part in name}
+        return {key: name for key, name in descendants(self.pid).items() if part in name}
 
     def compilers(self):
         return [pid for pid, _ in self.processes("lockstep-compiler")]
@@ -208,7 +256,7 @@ class HarmedSession:
 
     def interrupt(self):
         begin = time.monotonic()
-        os.kill(self.session.pid, signal.SIGINT)
+        os.kill(self.pid, signal.SIGINT)
         text = self.session.settle(self.live)
         self.slowest_interrupt = max(self.slowest_interrupt, time.monotonic() - begin)
         return text
@@ -218,7 +266,7 @@ class HarmedSession:
         nothing, or takes the typed line away, and then a second one follows. There is no third one: it would end ranks."""
         for _ in range(2):
             begin = time.monotonic()
-            os.kill(self.session.pid, signal.SIGINT)
+            os.kill(self.pid, signal.SIGINT)
             if self.session.shows("interrupted", PRESS_AGAIN_S):
                 self.slowest_interrupt = max(self.slowest_interrupt, time.monotonic() - begin)
                 break

@@ -234,6 +234,43 @@ TEST_F(JournalTest, OutputBeyondTheSizeGoesAndCellsStay) {
   EXPECT_EQ(records_of(folder("1-a")).back()["event"], "closed");
 }
 
+TEST_F(JournalTest, CellsBeyondTheSizeGoAndTheFirstOnesStay) {
+  JournalLimits limits;
+  limits.output_mb = 1;
+  auto journal = begin("1-a", limits);
+  const std::string comment = "  // " + std::string(10'000, 'x');
+  constexpr int kCells = 400;
+  for (int i = 1; i <= kCells; ++i) {
+    journal->begin_cell({.number = i, .title = "", .text = "cell " + std::to_string(i) + comment, .ranks = {0, 1}});
+    journal->end_cell(i, {0, 1}, CellStatus::ok, 0);
+  }
+  EXPECT_TRUE(read_journals().at(0).is_open);
+  journal.reset();
+  EXPECT_FALSE(read_journals().at(0).is_open);
+  EXPECT_LE(read_journals().at(0).bytes, (1u << 20) + 9 * 2 * comment.size());
+  EXPECT_GT(read_journals().at(0).bytes, 1u << 19);
+  uint64_t before = 0, missing = 0, rotations = 0;
+  for (const json& record : records_of(folder("1-a"))) {
+    EXPECT_EQ(record["n"], before + 1);
+    before = record["n"].get<uint64_t>();
+    rotations += record["event"] == "rotated";
+    if (record["event"] != "missing") continue;
+    EXPECT_EQ(record["reason"], "size");
+    missing += record["records"].get<uint64_t>();
+    before += record["records"].get<uint64_t>() - 1;
+  }
+  EXPECT_GT(rotations, 0u);
+  const JournalContent content = read_journal(folder("1-a"));
+  EXPECT_EQ(content.description["id"], "1-a");
+  EXPECT_TRUE(content.is_closed);
+  EXPECT_EQ(content.damaged, 0);
+  EXPECT_EQ(content.entries.front().text, "cell 1" + comment);
+  EXPECT_EQ(content.entries.back().text, "cell 400" + comment);
+  EXPECT_EQ(content.missing_cells(), kCells - static_cast<int64_t>(content.cells()));
+  EXPECT_GT(content.missing_cells(), 200);
+  EXPECT_LE(2u * static_cast<uint64_t>(content.missing_cells()), missing + 1);
+}
+
 TEST_F(JournalTest, AFolderThatCannotBeMadeIsSaidOnce) {
   ::setenv("XDG_STATE_HOME", "/dev/null", 1);
   auto journal = begin("1-a");

@@ -224,6 +224,12 @@ TEST_F(PastCellsTest, ARankThatDiedInACellGoesByItsLogAndTheOthers) {
   EXPECT_EQ(left_out(), (Texts{"1:2 it met other ranks", "1:3 it had not ended there"}));
 }
 
+TEST_F(PastCellsTest, ACellThatHadEndedBeforeTheDeathRunsAgain) {
+  run(1, "int a = 1;", {{.line = 1, .names = {"a"}}});
+  past_.died(1, 1, 0);  // the log of a rank that waits is at the cell before, and may be at its begin
+  EXPECT_EQ(left_out(), Texts());
+}
+
 TEST_F(PastCellsTest, WhatNobodyReportsIsNotRunAgain) {
   past_.sent(kBoth, 1,
              {.cell = 1, .name = "", .entry = "", .steps = {{.line = 1, .names = {"a"}}}, .ranks = kBoth, .file = {}},

@@ -141,6 +141,18 @@ TEST_F(KeeperTest, SendsAllThatWasDrawnBeforeTheEnd) {
   EXPECT_EQ(protocol::read_struct<LeaveTerminal>(mail.body).value().exit_code, 128 + SIGKILL);
 }
 
+TEST_F(KeeperTest, SendsAllThatWasDrawnBeforeItLetsATerminalGo) {
+  start_attached();
+  const std::string drawn = flood();
+  send_json(session_.get(), Mail::detach, DetachTerminal{});
+  std::string shown;
+  Received mail = next_mail(first_.get());
+  for (; mail.found == Reading::bytes && mail.kind == Mail::output; mail = next_mail(first_.get())) shown += mail.body;
+  EXPECT_EQ(shown.size(), drawn.size());
+  EXPECT_TRUE(shown == drawn);
+  EXPECT_EQ(mail.kind, Mail::leave);
+}
+
 TEST_F(KeeperTest, EndsAfterItsSessionAlthoughATerminalTakesNothing) {
   start_attached();
   flood();

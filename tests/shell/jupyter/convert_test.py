@@ -1,11 +1,16 @@
 """Notebooks without a page: `nbconvert --execute` with the kernel and `lockstep run --write` store the same text, and
-`jupyter console` runs cells in a terminal. python3 convert_test.py LOCKSTEP"""
+`jupyter console` runs cells in a terminal, and Jupyter's server comes back to a kernel. python3 convert_test.py LOCKSTEP"""
+import asyncio
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.error
+import urllib.request
 
 from kernel_support import SCRATCH, install, use_own_folders
 
@@ -14,7 +19,10 @@ LOCKSTEP = os.path.abspath(sys.argv.pop(1))
 install(LOCKSTEP, "-n", "2")
 
 import nbformat  # noqa: E402
+from processes import descendants, wait_gone  # noqa: E402
 from tmux import Terminal  # noqa: E402
+from tornado.websocket import websocket_connect  # noqa: E402
+from waiting import LIMIT_S, wait_until  # noqa: E402
 
 CELLS = [
     ("int shared = 20;\nshared + 1", []),
@@ -97,6 +105,75 @@ class WithoutAPage(unittest.TestCase):
         terminal.enter("a")
         terminal.wait_for(r"Out\[4\]: 20")
         terminal.enter("exit")
+
+
+class Server:
+    """Jupyter's server, which lists the kernels of a folder that it has not started."""
+
+    def __init__(self, kernels):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_server", "--allow-root", "--no-browser", "--IdentityProvider.token=secret",
+             "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", "--ServerApp.root_dir=" + SCRATCH.name,
+             "--ServerApp.allow_external_kernels=True", "--ServerApp.external_connection_dir=" + kernels],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        path = os.path.join(os.environ["JUPYTER_RUNTIME_DIR"], f"jpserver-{self.process.pid}.json")
+
+        def address():
+            try:
+                with open(path) as file:
+                    return json.load(file)["url"]
+            except (FileNotFoundError, json.JSONDecodeError):  # not there yet, or half of it
+                return None
+        self.url = wait_until(address)
+
+    def kernels(self):
+        """Their names; none where the server does not answer yet."""
+        try:
+            with urllib.request.urlopen(f"{self.url}api/kernels?token=secret") as answer:
+                return [each["id"] for each in json.load(answer)]
+        except urllib.error.URLError:
+            return []
+
+    async def run(self, kernel, code):
+        """What is published for a cell, as a page sees it."""
+        page = await websocket_connect(f"{self.url.replace('http', 'ws', 1)}api/kernels/{kernel}/channels?token=secret")
+        await page.write_message(json.dumps({
+            "header": {"msg_id": "1", "msg_type": "execute_request", "username": "", "session": "1", "version": "5.4"},
+            "parent_header": {}, "metadata": {}, "channel": "shell", "content": {"code": code, "silent": False}}))
+        published = []
+        while True:
+            message = json.loads(await asyncio.wait_for(page.read_message(), LIMIT_S))
+            if message["parent_header"].get("msg_id") == "1":
+                published.append(message)
+                if message["content"].get("execution_state") == "idle":
+                    page.close()
+                    return published
+
+
+class KernelOfItsOwn(unittest.TestCase):
+    def test_it_outlives_jupyters_server(self):
+        kernels = tempfile.mkdtemp(dir=SCRATCH.name)
+        kernel = subprocess.Popen([LOCKSTEP, "kernel", "run", "-n", "2"], stderr=subprocess.PIPE, text=True,
+                                  env=dict(os.environ, JUPYTER_RUNTIME_DIR=kernels))
+        self.addCleanup(kernel.stderr.close)
+        self.addCleanup(kernel.wait)
+        self.addCleanup(kernel.kill)
+        kernel.stderr.readline()  # its connection file is there
+        shown = []
+        for code in ("int left = 7; left", "%output 1", "left + 1"):
+            server = Server(kernels)
+            self.addCleanup(server.process.wait)
+            self.addCleanup(server.process.kill)
+            (identity,) = wait_until(server.kernels)
+            published = asyncio.run(server.run(identity, code))
+            shown.append([message["content"]["data"]["text/plain"] for message in published if "data" in message["content"]])
+            server.process.kill()
+            server.process.wait()
+        self.assertEqual(shown, [["7"], ["7"], ["8"]])
+        processes = descendants(kernel.pid)
+        kernel.send_signal(signal.SIGTERM)
+        kernel.wait()
+        self.assertEqual(wait_gone(processes), {})
 
 
 if __name__ == "__main__":
