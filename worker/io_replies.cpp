@@ -94,7 +94,12 @@ nlohmann::json status_reply(const Device* device, const Configuration& configura
   return body;
 }
 
-nlohmann::json stack_reply(const std::vector<Frame>& frames) {
+nlohmann::json stack_reply(std::vector<Frame> frames) {
+  // Kernels without unwind information hide what has called them. The statement is known.
+  const auto& state = run_state();
+  if (state.phase() == RankState::running && !state.waits_for_device() && state.line() > 0 &&
+      !innermost_cell_frame(frames))
+    frames.push_back({.function = {}, .cell = state.number(), .line = state.line(), .object = {}});
   nlohmann::json stack = nlohmann::json::array(), parts = nlohmann::json::array();
   for (const auto& frame : frames) {
     stack.push_back(frame.str());

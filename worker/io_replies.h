@@ -15,7 +15,7 @@ namespace lockstep::worker {
 /// Returns {"state","cell","line","since_s","collective","device","rss_bytes","threads"}; `device` may be null.
 nlohmann::json status_reply(const Device* device, const Configuration& configuration, Symbols& symbols);
 /// Returns {"stack":["train() at cell 7, line 4",...],"frames":[{"function","cell","line","object"},...]}.
-nlohmann::json stack_reply(const std::vector<Frame>& frames);
+nlohmann::json stack_reply(std::vector<Frame> frames);
 /// Returns the facts by which a hang is judged, without the stack:
 /// {"state","cell","since_s","held","asleep","waits":{},"last","sites","evidence"}. `rank` is this one. `held`: the
 /// kernel says that the run thread does not run.

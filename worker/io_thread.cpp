@@ -164,6 +164,8 @@ void IoThread::handle(protocol::HubMessage message, std::string frame) {
         } else if constexpr (std::is_same_v<M, protocol::Abort>) {
           stop_requests().request(stop_requests().armed(), StopReason::abort);
           dist::abort(m.reason);
+        } else if constexpr (std::is_same_v<M, protocol::Mismatch>) {
+          dist::tell_of_mismatch(m.incarnation, {m.message, m.finding});
         } else if constexpr (std::is_same_v<M, protocol::Query>) {
           handle_query(m);
         } else if constexpr (std::is_same_v<M, protocol::Credit>) {
@@ -177,7 +179,7 @@ void IoThread::handle(protocol::HubMessage message, std::string frame) {
           // It is armed here and not when it starts: an interrupt that follows on its heels must find it.
           if constexpr (std::is_same_v<M, protocol::Run> || std::is_same_v<M, protocol::Builtin>)
             stop_requests().arm(m.cell);
-          queue_.push({std::move(m), std::move(frame)});
+          queue_.push({std::move(m), std::move(frame), dist::abort_count()});
         }
       },
       message);

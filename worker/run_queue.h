@@ -17,6 +17,7 @@ struct Task {
                protocol::Configure, protocol::Shutdown>
       what;
   std::string frame;
+  int64_t aborts = 0;  // dist::abort_count() when the message came
 };
 
 class RunQueue {

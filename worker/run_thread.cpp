@@ -54,6 +54,8 @@ int RunThread::run() {
             ended_ = true;
           else if constexpr (std::is_same_v<What, protocol::Load>)
             handle(what, task.frame);
+          else if constexpr (std::is_same_v<What, protocol::Regroup>)
+            handle(what, task.aborts);
           else
             handle(what);
         },
@@ -270,12 +272,12 @@ void RunThread::handle(const protocol::Builtin& builtin) {
   end_cell(std::move(done), took.count());
 }
 
-void RunThread::handle(const protocol::Regroup& regroup) {
+void RunThread::handle(const protocol::Regroup& regroup, int64_t aborts) {
   run_state().enter(RankState::regrouping);
   protocol::Regrouped answer;
   answer.generation = regroup.generation;
   try {
-    dist::regroup_session(regroup.generation, regroup.ranks, regroup.members, regroup.timeout_s);
+    dist::regroup_session(regroup.generation, regroup.ranks, regroup.members, regroup.timeout_s, aborts);
     answer.ok = true;
   } catch (const std::exception& error) {
     answer.message = error.what();

@@ -31,7 +31,7 @@ class RunThread {
   void handle(const protocol::Drop& drop);
   void handle(const protocol::Run& run);
   void handle(const protocol::Builtin& builtin);
-  void handle(const protocol::Regroup& regroup);
+  void handle(const protocol::Regroup& regroup, int64_t aborts);
   static void take_rank_number();
   void handle(const protocol::Configure& configure);
 

@@ -69,6 +69,10 @@ std::string run_of_launcher() {
   if (const std::string job = protocol::variable("SLURM_JOB_ID");
       !job.empty() && !protocol::variable("SLURM_STEP_ID").empty())
     return fmt::format("Slurm {}.{} {}", job, protocol::variable("SLURM_STEP_ID"), address);
+  // In each rank; scripts may set the address later.
+  if (const std::string job = protocol::variable("PMIX_NAMESPACE");
+      !job.empty() && !protocol::variable("OMPI_COMM_WORLD_RANK").empty())
+    return fmt::format("Open MPI {} {}", job, address);
   return address;
 }
 

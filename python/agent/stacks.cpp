@@ -82,6 +82,8 @@ std::vector<std::string> main_thread_fields() {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
+}  // namespace
+
 json frames_of(const worker::Stack& stack, bool with_lines) {
   std::map<const link_map*, std::vector<int>> by_library;
   for (int i = 0; i < stack.size; ++i) {
@@ -109,6 +111,8 @@ json frames_of(const worker::Stack& stack, bool with_lines) {
   }
   return frames;
 }
+
+namespace {
 
 std::string faulthandler_text() {
   struct stat status = {};

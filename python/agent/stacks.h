@@ -9,6 +9,10 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 
+namespace lockstep::worker {
+struct Stack;
+}
+
 namespace lockstep::agent {
 
 /// Borrow Python's faulthandler, which writes the stack of the thread that its signal handler interrupts. The handler
@@ -32,6 +36,9 @@ void set_lock_check(int (*holds_lock)());
 ///  "holds_lock": there is no Python stack, since the main thread holds the interpreter's lock}.
 /// `anyway`: reads the Python stack with that lock held, too; for a thread that is known to stay within one call.
 nlohmann::json take_stacks(bool anyway = false, bool lines = false);
+
+/// Names the functions of a stack: "native" of take_stacks().
+nlohmann::json frames_of(const worker::Stack& stack, bool with_lines);
 
 /// Returns how long the main thread has computed, in milliseconds, to some 10 ms; -1 where that is not known.
 int64_t main_thread_cpu_ms();

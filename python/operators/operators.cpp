@@ -13,6 +13,7 @@
 #include "protocol/version.h"
 #include "protocol/worker_messages.h"
 #include "python/agent/agent.h"
+#include "python/agent/crash_frames.h"
 #include "python/agent/stacks.h"
 #include "python/operators/agent_handlers.h"
 #include "python/operators/attach.h"
@@ -274,6 +275,11 @@ json list_job_groups(const Call&) { return job_groups(); }
 
 json native_stack(const Call&) { return agent::take_stacks(); }
 
+json write_frames_of_crashes(const Call&) {
+  agent::write_frames_of_crashes();
+  return json::object();
+}
+
 json attach_ranks(const Call& call) {
   const auto options = common_options<inspect::RanksOptions>(call.arguments);
   const auto failed = attach(call.arguments.at("group"), {.inspector = "attach"}, options);
@@ -338,12 +344,15 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("compare_job_groups", compare_job_groups);
   LOCKSTEP_OPERATOR("reconnect_job_backend", reconnect_job_backend);
   LOCKSTEP_OPERATOR("abort_job_groups", abort_job_groups);
+  LOCKSTEP_OPERATOR("take_mismatch", [](const Call& call) { return dist::take_mismatch(call.arguments); });
+  LOCKSTEP_OPERATOR("job_aborts", job_aborts);
   LOCKSTEP_OPERATOR("end_job_abort", end_job_abort);
   LOCKSTEP_OPERATOR("enter_cell", enter_cell);
   LOCKSTEP_OPERATOR("leave_cell", leave_cell);
   LOCKSTEP_OPERATOR("make_wrapper", make_wrapper);
   LOCKSTEP_OPERATOR("calls_in_flight", calls_in_flight);
   LOCKSTEP_OPERATOR("native_stack", native_stack);
+  LOCKSTEP_OPERATOR("write_frames_of_crashes", write_frames_of_crashes);
   LOCKSTEP_OPERATOR("hook_group", hook_group);
   LOCKSTEP_OPERATOR("verify", verify);
   LOCKSTEP_OPERATOR("grads", grads);

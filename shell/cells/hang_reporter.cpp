@@ -66,6 +66,7 @@ void HangReporter::cell_is_served() {
 }
 
 void HangReporter::cell_is_left() {
+  stalled_once_.reset();
   limit_.cancel();
   gather_.cancel();
 }
@@ -305,16 +306,25 @@ void HangReporter::time_limit() {
   std::map<int, HangPictures::Progress> progress;
   for (int rank : cell->run.active()) progress[rank] = pictures_.progress_of(rank);
   const bool moved = std::exchange(output_came_, false) || progress != std::exchange(progress_, progress);
-  if (!moved) look(kTimeLimit);
+  moved ? stalled_once_.reset() : look(kTimeLimit);
   arm_time_limit();
 }
 
 void HangReporter::report_stall(const HangPicture& picture) {
   auto finding = inspect::stalled(picture, services_.options.hang_timeout_s);
-  if (!finding) return;
+  if (!finding) return stalled_once_.reset();
   CellRun& run = cells_.served()->run;
+  const bool is_in_collective = finding->kind == FindingKind::collective || finding->kind == FindingKind::stream;
+  // A rank that computes may read or take a lock at this very moment: where nobody waits for it, the limit has to pass
+  // once more.
+  if (finding->reference_ranks.empty() && !is_in_collective &&
+      std::exchange(stalled_once_, finding->kind) != finding->kind)
+    return;
   if (!reported_.insert(fmt::format("stalled in {}", run.id())).second) return;
-  const RankSet sitting = finding->reference_ranks.empty() ? finding->ranks : finding->reference_ranks;
+  // Ranks in collectives are freed. An interrupt ends what others do, or wait for.
+  const RankSet sitting = !finding->reference_ranks.empty() ? finding->reference_ranks
+                          : is_in_collective                ? finding->ranks
+                                                            : RankSet();
   host_.add_finding(std::move(*finding), run.number());
   limit_.cancel();
   if (!services_.options.abort_hangs) return;
@@ -322,7 +332,7 @@ void HangReporter::report_stall(const HangPicture& picture) {
   freed_[run.id()] = freed_[run.id()] | run.active();
   services_.workers.hub().send(run.active() & sitting, protocol::Abort{"no progress within --hang-timeout"});
   host_.interrupt(run.active() - sitting);
-  host_.end_what_stays();  // a rank that waits for a lock, or reads what never comes, notices neither
+  host_.end_what_stays();  // what an interrupt does not end (docs/reliability.md)
 }
 
 }  // namespace lockstep::shell

@@ -113,6 +113,7 @@ class HangReporter {
 
   bool output_came_ = false;
   std::map<int, HangPictures::Progress> progress_;  // at the last look of the time limit
+  std::optional<FindingKind> stalled_once_;  // what the first of two looks has seen
 };
 
 }  // namespace lockstep::shell

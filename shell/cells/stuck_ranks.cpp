@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -12,12 +13,29 @@ namespace {
 constexpr std::chrono::milliseconds kStacksLimit{1000};
 constexpr size_t kInnermost = 12;  // functions that are shown
 
+/// Returns the number of the innermost function that is code of a cell; 0 where none is known.
+size_t innermost_of_cell(const nlohmann::json& body) {
+  const auto frames = body.find("frames");
+  if (frames == body.end()) return 0;
+  const auto found = std::ranges::find_if(
+      *frames, [](const auto& frame) { return frame.contains("cell") && !frame["cell"].is_null(); });
+  return found == frames->end() ? 0 : static_cast<size_t>(found - frames->begin());
+}
+
 std::string stack_lines(const nlohmann::json& body) {
   if (const auto error = body.find("error"); error != body.end()) return "\n    " + error->get<std::string>();
   const auto stack = body.value("stack", std::vector<std::string>());
   std::string text;
-  for (size_t i = 0; i < stack.size() && i < kInnermost; ++i) text += "\n    " + stack[i];
-  if (stack.size() > kInnermost) text += fmt::format("\n    … ({} more, %stack shows them)", stack.size() - kInnermost);
+  size_t shown = std::min(stack.size(), kInnermost);
+  for (size_t i = 0; i < shown; ++i) text += "\n    " + stack[i];
+  // What the cell has called may be deep.
+  const size_t of_cell = innermost_of_cell(body);
+  if (of_cell >= shown && of_cell < stack.size()) {
+    if (of_cell > shown) text += fmt::format("\n    … ({} more)", of_cell - shown);
+    text += "\n    " + stack[of_cell];
+    shown = of_cell + 1;
+  }
+  if (stack.size() > shown) text += fmt::format("\n    … ({} more, %stack shows them)", stack.size() - shown);
   return text;
 }
 

@@ -19,22 +19,23 @@ std::optional<int64_t> counter(const std::string& path, const std::string& name)
   return std::nullopt;
 }
 
-std::optional<MemoryKills> out_of_memory_kills() {
-  std::ifstream groups("/proc/self/cgroup");
+std::optional<MemoryKills> out_of_memory_kills(const std::string& root) {
+  std::ifstream groups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);)
     if (line.starts_with("0::"))
-      if (const auto count = counter("/sys/fs/cgroup" + line.substr(3) + "/memory.events", "oom_kill"))
+      if (const auto count = counter(root + "/sys/fs/cgroup" + line.substr(3) + "/memory.events", "oom_kill"))
         return MemoryKills{.count = *count};
-  if (const auto count = counter("/proc/vmstat", "oom_kill")) return MemoryKills{.count = *count, .of_machine = true};
+  if (const auto count = counter(root + "/proc/vmstat", "oom_kill"))
+    return MemoryKills{.count = *count, .of_machine = true};
   return std::nullopt;
 }
 
 }  // namespace
 
-MemoryKillCounter::MemoryKillCounter() : last_(out_of_memory_kills()) {}
+MemoryKillCounter::MemoryKillCounter(std::string root) : root_(std::move(root)), last_(out_of_memory_kills(root_)) {}
 
 std::optional<MemoryKills> MemoryKillCounter::rise() {
-  const auto before = std::exchange(last_, out_of_memory_kills());
+  const auto before = std::exchange(last_, out_of_memory_kills(root_));
   return before && last_ && last_->count > before->count ? last_ : std::nullopt;
 }
 

@@ -21,11 +21,13 @@ struct MemoryKills {
 /// Tells whether a process that was killed may have been so for want of memory.
 class MemoryKillCounter {
  public:
-  MemoryKillCounter();
+  /// `root`: the folder above /proc and /sys, for tests.
+  explicit MemoryKillCounter(std::string root = "");
   /// Returns the counter where it has gone up since it was last looked at, and nothing where neither can be read.
   std::optional<MemoryKills> rise();
 
  private:
+  const std::string root_;
   std::optional<MemoryKills> last_;
 };
 

@@ -78,7 +78,7 @@ class PlacedGroup : public Group {
   void give_up(int rank, const std::string& why) override {
     const std::string what = "it sent the session what can't be read: " + why;
     if (this->starting_) {
-      this->start_error_ = "rank " + std::to_string(rank) + ": " + what;
+      this->fail_start("rank " + std::to_string(rank) + ": " + what);
     } else if (auto& last_words = this->at(rank).last_words; !last_words) {
       last_words.emplace();
       last_words->type = "protocol_error";
@@ -132,7 +132,8 @@ class PlacedGroup : public Group {
             .ended = [this](int rank) { this->process_ended(rank); },
             .store_ended = [this](const std::string& how,
                                   const std::string& last_lines) { this->store_has_ended(how, last_lines); },
-            .warning = this->listener_.warning};
+            .warning = this->listener_.warning,
+            .calls = this->listener_.calls};
   }
 };
 

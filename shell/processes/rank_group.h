@@ -58,6 +58,11 @@ class RankGroup {
     std::function<void(int rank)> left;
     /// The store's process has ended, `how` in words. Not called while the group starts or ends.
     std::function<void(const std::string& how)> store_ended;
+    /// Ranks of one machine have made these calls, which none of them had made before. Of ranks that all run here
+    /// nobody hears.
+    std::function<void(const std::vector<dist::NewCall>&)> calls = {};
+    /// The start can't succeed any more, for the reason that start_error() has.
+    std::function<void()> start_failed = {};
   };
 
   virtual ~RankGroup();
@@ -72,6 +77,8 @@ class RankGroup {
   virtual void make_ready(const std::string& prelude, const Versions& compiler) = 0;
   /// Ends the start that is being waited for, with this message; callbacks call it.
   void cancel_start(const std::string& why) { start_error_ = why; }
+  /// Why the start can't succeed any more; empty where it can.
+  const std::string& start_error() const { return start_error_; }
   /// Asks all to leave, and waits 2 s at most.
   void shutdown();
 
@@ -143,7 +150,9 @@ class RankGroup {
   void bury(int rank);
   /// The start can't succeed any more. Only the first reason counts.
   void fail_start(const std::string& why) {
-    if (starting_ && start_error_.empty()) start_error_ = why;
+    if (!starting_ || !start_error_.empty()) return;
+    start_error_ = why;
+    if (listener_.start_failed) listener_.start_failed();
   }
   void store_has_ended(const std::string& how, const std::string& last_lines);
 

@@ -46,9 +46,8 @@ RankSet WorkerGroup::started_ranks() const {
 }
 
 void WorkerGroup::buried(int number, State before) {
-  if (starting_ && start_error_.empty())
-    start_error_ =
-        rank_name(number) + " " + at(number).end->words + " while it started" + placed_.quoted_output(number);
+  if (starting_)
+    fail_start(rank_name(number) + " " + at(number).end->words + " while it started" + placed_.quoted_output(number));
   if (starting_ || ending_) return;
   if (before == State::leaving)
     listener_.left(number);

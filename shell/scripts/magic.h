@@ -48,7 +48,6 @@ struct CellSettings {
   bool time = false;
   std::optional<Repeats> timeit;
   bool own_names = false;  // what Python code assigns and defines is gone after it
-  std::string shown;       // the magic that tracebacks have in place of its Python code
   bool keeps_names = true;  // CellEvent::keeps_names
   /// C++ that runs on the cell's ranks before the cell, and C++ that runs after it, also where the cell failed. The
   /// second is asked for when the cell has ended, so that it can use names that the cell has defined.

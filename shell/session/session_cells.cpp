@@ -207,7 +207,9 @@ void Session::run_parts_between(RunningCell& cell, const ParsedCell& parsed, Cel
       note_end(cell.end, result);
       if (!result.out_of_memory.empty()) explain_out_of_memory(*this, result.out_of_memory);
     } else {
+      cell.magic = "%" + part.magic.name + (part.magic.arguments.empty() ? "" : " " + part.magic.arguments);
       CellOutcome result = run_line_magic(part.magic);
+      cell.magic.clear();
       if (cell.status == CellStatus::ok) cell.status = result.status;
       outcome.exit_requested = outcome.exit_requested || result.exit_requested;
       for (Finding& each : result.findings) {

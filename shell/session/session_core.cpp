@@ -67,6 +67,14 @@ RankGroup::Listener SessionCore::State::listener(std::function<void(const std::s
           .store_ended =
               [this](const std::string& how) {
                 if (runner) runner->store_ended(how);
+              },
+          .calls =
+              [this](const std::vector<dist::NewCall>& calls) {
+                if (runner) runner->calls(calls);
+              },
+          .start_failed =
+              [this] {
+                if (compiler) compiler->cancel();
               }};
 }
 
@@ -157,13 +165,25 @@ SessionEvent SessionCore::open_workers() {
                                              s.listener([this](const std::string& text) { message(text); }));
   const WorkerGroup& workers = *group;
   s.workers = std::move(group);
-  const auto& ready = s.compiler->wait_ready();
+  const protocol::CompilerReady& ready = wait_for_compiler();
   s.workers->wait_connected();
   s.workers->make_ready(ready.prelude, ready.versions);
   SessionEvent event;
   event.backend = workers.backend();
   event.versions = {{"libtorch", ready.versions.libtorch}, {"compiler", ready.versions.compiler}};
   return event;
+}
+
+/// Waits for it; a rank that ends meanwhile is reported at once.
+const protocol::CompilerReady& SessionCore::wait_for_compiler() {
+  State& s = *state_;
+  try {
+    return s.compiler->wait_ready();
+  } catch (const StartError&) {
+    if (const std::string& why = s.workers->start_error(); !why.empty())
+      throw StartError("the session could not start: " + why);
+    throw;
+  }
 }
 
 RankPlaces SessionCore::places_elsewhere() {

@@ -222,6 +222,7 @@ class SessionCore {
   SessionEvent open_workers();
   SessionEvent open_job();
   SessionEvent open_python();
+  const protocol::CompilerReady& wait_for_compiler();
   /// Returns the places of a session without ranks on this machine; waits for their relays.
   RankPlaces places_elsewhere();
   bool start_compiler_of_job(const RankSet& ranks);

@@ -173,12 +173,14 @@ CodeResult SessionCore::run_python(std::string_view code, const CellSettings& se
   const RankSet ranks = settings.ranks ? *settings.ranks : target_ranks();
   check_ranks(ranks);
   const int64_t number = take_number();
+  const std::string magic = state_->cell ? state_->cell->magic : "";
+  const bool is_typed = magic.ends_with(code);
   // Magics of the cell stood on blank lines.
   const protocol::function::Python python{
       .text = std::string(static_cast<size_t>(std::max(0, line - 1)), '\n') + std::string(code),
       .number = number,
       .own_names = settings.own_names,
-      .shown = settings.shown,
+      .shown = is_typed ? "" : magic,
       .rich = options_.shows_rich_values};
   CodeResult result;
   do result = state_->runner->run_builtin(python, ranks, number);

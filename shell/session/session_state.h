@@ -27,6 +27,7 @@ struct RunningCell {
   CellEnd end;
   CellEvent event;
   CellStatus status = CellStatus::ok;
+  std::string magic;  // the line magic that runs, as it was typed
 };
 
 /// While it lives, an interrupt calls `command` instead of interrupting ranks.

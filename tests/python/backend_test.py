@@ -54,6 +54,9 @@ class Backend(unittest.TestCase):
     def test_groups_that_are_made_again(self):
         self.run_case("lockstep", "groups_again")
 
+    def test_an_abort_ends_connecting_again(self):
+        self.assertEqual(self.run_case("lockstep", "aborted_reconnect"), [["2.0"], ["2.0"]])
+
     def test_inspectors_beside_it(self):
         self.run_case(BOTH, "inspectors")
 

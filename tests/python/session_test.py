@@ -61,6 +61,15 @@ class Cells(unittest.TestCase):
         self.assertIn("    return 1 / x\n", division["traceback"])
         self.assertEqual([each["type"] for each in (syntax, end, typed)], ["SyntaxError", "SystemExit", "EOFError"])
 
+    def test_errors_of_what_a_magic_calls_show_the_magic(self):
+        lines = ("%verify 1/0", "%verify nothing", "%verify 1 +", "%time 1/0", "%checkpoint /proc/none")
+        run = Session(*(f"x = 1\n{each}" for each in lines), options=["--keep-going"])
+        shown = [each.get("traceback", "") for each in run.of("error")]
+        self.assertEqual(len(shown), len(lines), shown)
+        for line, text in zip(lines, shown):
+            self.assertIn(f"    {line.removeprefix('%time ')}\n", text)
+            self.assertNotIn("__import__", text)
+
     def test_output_of_threads_children_and_between_cells(self):
         run = Session("import os, threading, subprocess",
                       "print('cell'); os.write(1, b'descriptor\\n'); subprocess.run(['echo', 'program'])",
@@ -151,6 +160,76 @@ class Faults(unittest.TestCase):
         run = Session("import time", "time.sleep(1000)", "1 + 1", options=["--cell-timeout", "1", "--keep-going"])
         self.assertEqual((run.code, run.statuses()), (4, ["ok", "timeout", "ok"]), run.shown)
 
+    def hangs(self, *cells, options=()):
+        """What `--hang-timeout` finds in cells of three ranks, of which each does one thing, and the exit code. All ranks run the
+        next cell."""
+        does = ("import threading\ndef contend():\n    ends = []\n    def spin():\n        while not ends: pass\n"
+                "    for _ in range(3): threading.Thread(target=spin).start()\n    try: spin()\n    finally: ends.append(1)\n"
+                "def does(*each):\n    if each[rank] == 'threw': raise RuntimeError('no data')\n"
+                "    if each[rank] == 'contends': contend()\n    if each[rank] == 'blocks': threading.Event().wait()\n"
+                "    while each[rank] == 'spins': pass\n    dist.all_reduce(torch.ones(2))")
+        after = "x = torch.ones(1); dist.all_reduce(x); x.item()"
+        run = Session(does, *(text for each in cells for text in (f"does{tuple(each.split())}", after)), ranks=3,
+                      options=["--keep-going", "--hang-timeout", "1", *options])
+        self.assertEqual(run.values(), [([0, 1, 2], "3.0")] * len(cells), run.shown)
+        self.assertEqual([each["state"] for each in run.of("rank") if each["state"] == "dead"], [], run.shown)
+        found = [(each["cell"] // 2 - 1, each["kind"], each["ranks"], each["reference_ranks"]) for each in run.of("finding")]
+        return found, run.statuses()[1::2], run.code
+
+    def test_ranks_that_spin_while_others_wait_are_a_hang(self):
+        self.assertEqual(self.hangs("spins waits waits", "spins spins waits", "waits waits waits"),
+                         ([(0, "computing", [0], [1, 2]), (1, "computing", [0, 1], [2])], ["aborted", "aborted", "ok"], 4))
+
+    def test_ranks_that_threw_while_others_wait_are_a_hang(self):
+        self.assertEqual(self.hangs("threw waits waits", "threw threw waits", "threw spins waits"),
+                         ([(0, "threw", [0], [1, 2]), (1, "threw", [0, 1], [2]), (2, "threw", [0], [2]),
+                           (2, "computing", [1], [2])], ["error"] * 3, 1))
+
+    def test_ranks_that_wait_for_a_lock_are_a_hang(self):
+        found, statuses, code = self.hangs("blocks waits waits", "blocks blocks blocks")
+        self.assertEqual([(cell, *ranks) for cell, _, *ranks in found], [(0, [0], [1, 2]), (1, [0, 1, 2], [])])
+        self.assertLessEqual({kind for _, kind, *_ in found}, {"lock", "blocked"})  # as far as the C library's stack is known
+        self.assertEqual((statuses, code), (["aborted", "aborted"], 4))
+
+    def test_ranks_that_spin_while_nobody_waits_are_none(self):
+        self.assertEqual(self.hangs("spins spins spins", options=["--cell-timeout", "3"]), ([], ["timeout"], 4))
+        # Waiting for another thread to give the interpreter away is computing.
+        self.assertEqual(self.hangs("contends contends contends", options=["--cell-timeout", "3"]), ([], ["timeout"], 4))
+        self.assertEqual(self.hangs("threw spins spins", "threw threw spins", options=["--cell-timeout", "3"]),
+                         ([], ["error", "error"], 1))
+
+    def test_what_an_abort_ends(self):
+        own = """import threading, time
+from lockstep.prompt import _prompt
+(own,) = _prompt._open
+begin = type(own)._begin_cell
+def stay():
+    thread = threading.Thread(target=own._abort, args=("asked for",))
+    try:
+        thread.start()
+        time.sleep(1000)
+    finally: thread.join()
+def begin_late(self, cell):
+    type(self)._begin_cell = begin
+    self._abort("asked for")
+    begin(self, cell)
+    self.is_told = self._told_to_stop.is_set()"""
+        run = Session(own, "type(own)._begin_cell = begin_late", "time.sleep(1000)", "own.is_told",
+                      "try: stay()\nexcept KeyboardInterrupt: stay()",
+                      "%%rank 0\nwork = dist.irecv(torch.ones(1), 1)\nstay()",
+                      "x = torch.ones(1); dist.all_reduce(x); x.item()",
+                      options=["--keep-going", "--cell-timeout", "20"])
+        self.assertEqual(run.statuses(), ["ok", "ok", "aborted", "ok", "aborted", "aborted", "ok"], run.shown)
+        self.assertEqual(run.values(), [([0, 1], "True"), ([0, 1], "2.0")], run.shown)
+
+    def test_a_hang_beside_a_rank_that_does_not_answer(self):
+        pids = "import os, signal, time\npids = [None] * 2; dist.all_gather_object(pids, os.getpid())"
+        run = Session(pids, "%%rank 0\nos.kill(pids[1], signal.SIGSTOP)\ntry: time.sleep(1000)\n"
+                      "finally: os.kill(pids[1], signal.SIGCONT)", "rank",
+                      options=["--keep-going", "--hang-timeout", "1", "--cell-timeout", "30"])
+        self.assertEqual(run.statuses(), ["ok", "aborted", "ok"], run.shown)
+        self.assertEqual([(each["kind"], each["ranks"]) for each in run.of("finding")], [("sleeping", [0])], run.shown)
+
     def test_a_rank_that_dies(self):
         run = Session("x = rank", "%%rank 1\nimport os\nprint('last words')\nos._exit(3)", "x",
                       "dist.all_reduce(torch.ones(1))", "%dist_reset", "rank", options=["--keep-going"])
@@ -168,6 +247,7 @@ class Faults(unittest.TestCase):
         (dead,) = run.of("error")
         self.assertEqual((dead["type"], "its core " in dead["message"]), ("SIGSEGV", leaves_core()), dead)
         self.assertIn('File "<cell 1>", line 6', run.output(0))
+        self.assertRegex(run.output(0), r"Native frames of the crash, innermost first:\n(  .+ in .+\n)+(.*\n)*.*Fatal Python error")
 
     def test_a_call_that_keeps_the_interpreter(self):
         # Nothing can end it but the end of the rank, which the time limit brings.

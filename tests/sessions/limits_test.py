@@ -24,10 +24,11 @@ HANGS = {
     "spins waits waits": ([("computing", [0], [1, 2])], 4),
     "waits waits waits": ([], 0),
 }
+OTHER = {"blocks": "{ std::mutex own; own.lock(); std::lock_guard again(own); }", "sleeps": "std::this_thread::sleep_for(std::chrono::hours(1));"}
 
 
 def run(combination, *options):
-    cell = "".join(f"if (rank == {rank}) {DOES[does]}\n" for rank, does in enumerate(combination.split()))
+    cell = "".join(f"if (rank == {rank}) {(DOES | OTHER)[does]}\n" for rank, does in enumerate(combination.split()))
     session = Session("// %% ranks differ\nauto t = torch::ones({2});\n" + cell + """// %% next
 auto after = torch::ones({2});
 dist::all_reduce(after);
@@ -53,6 +54,13 @@ def test_hang_timeout():
         check(code == expected, f"{combination}: exit code {code}")
         first = "ok" if expected == 0 else "error" if expected == 1 else "timeout" if ends else "aborted"
         check(cell["status"] == first, f"{combination}: {cell}")
+
+
+def test_hang_timeout_where_nobody_is_in_a_collective():
+    session, code, cell = run("blocks blocks sleeps", "--hang-timeout", "1")
+    (finding,) = session.of("finding")
+    check((finding["kind"], finding["ranks"]) == ("lock", [0, 1, 2]), f"{finding}")
+    check((cell["status"], code) == ("aborted", 4), f"{cell}, exit code {code}")
 
 
 def test_cell_timeout():

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Kills ranks, starts them again in their places, and trains on. Usage: restart_test.py LOCKSTEP [TEST...]"""
 import os
+import resource
 import signal
 import sys
+import tempfile
 
 from faults_test import Session, check, check_gone, run_tests
 
@@ -276,6 +278,37 @@ def test_shards_are_named_as_lost():
     check("net: 2 tensors" in values, values)
     shards = lines_by_rank(run, "shard")
     check(shards == {rank: ["shard 1"] for rank in range(3)}, f"{shards}")
+
+
+CORE = """// %% death
+#include <filesystem>
+#include <sys/resource.h>
+std::filesystem::current_path("FOLDER");
+rlimit limit;
+::getrlimit(RLIMIT_CORE, &limit);
+limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 1 << 20);
+::setrlimit(RLIMIT_CORE, &limit);
+if (rank == 1) std::abort();
+"""
+
+
+def leaves_core(folder):
+    """Whether the system writes a core file, or gives it to a program."""
+    pid = os.fork()
+    if pid == 0:
+        os.chdir(folder)
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        resource.setrlimit(resource.RLIMIT_CORE, (1 << 20 if hard < 0 else min(hard, 1 << 20), hard))
+        os.abort()
+    return os.WCOREDUMP(os.waitpid(pid, 0)[1])
+
+
+def test_a_death_names_the_core_file():
+    with tempfile.TemporaryDirectory() as folder:
+        run = session(CORE.replace("FOLDER", folder), "-n", "2")
+        run.finish()
+        (error,) = run.of("error")
+        check(error["type"] == "SIGABRT" and ("; its core " in error["message"]) == leaves_core(folder), f"{error}")
 
 
 if __name__ == "__main__":

@@ -151,5 +151,17 @@ TEST_F(TwoRanks, SurviveTheDeathOfOne) {
   EXPECT_TRUE(hub.expect<Regrouped>(0).ok);
 }
 
+TEST_F(TwoRanks, LeaveARegroupThatIsAbortedBeforeItBegins) {
+  hub.run(hub.load("with_torch", "skips"));
+  hub.expect<Done>(1);
+  ASSERT_TRUE(waits(0));
+  hub.send(Regroup{1, RankSet::all(2), {}, 30}, 0);  // to which rank 1 does not come
+  hub.send(Abort{"rank 1 died"}, 0);
+  EXPECT_EQ(hub.expect<Done>(0).status, CellStatus::aborted);
+  const auto regrouped = hub.expect<Regrouped>(0);
+  EXPECT_FALSE(regrouped.ok);
+  EXPECT_THAT(regrouped.message, HasSubstr("aborted: rank 1 died"));
+}
+
 }  // namespace
 }  // namespace lockstep::testing

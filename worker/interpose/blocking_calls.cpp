@@ -115,4 +115,14 @@ int lockstep_open(const char* path, int flags, mode_t mode) {
   return endable_call([&] { return real(path, flags, mode); });
 }
 int lockstep_open64(const char* path, int flags, mode_t mode) { return lockstep_open(path, flags, mode); }
+
+/// Waits for locks only. The third argument is a number or a pointer.
+int lockstep_fcntl(int fd, int command, long argument) __asm__("fcntl");
+int lockstep_fcntl64(int fd, int command, long argument) __asm__("fcntl64");
+int lockstep_fcntl(int fd, int command, long argument) {
+  auto* const real = next_function<"fcntl", int(int, int, ...)>();
+  if (command != F_SETLKW && command != F_OFD_SETLKW) return real(fd, command, argument);
+  return endable_call([&] { return real(fd, command, argument); });
+}
+int lockstep_fcntl64(int fd, int command, long argument) { return lockstep_fcntl(fd, command, argument); }
 }

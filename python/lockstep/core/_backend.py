@@ -169,10 +169,16 @@ def _create(options: Any, backend_options: Any) -> Any:
     return box._get_backend(torch.device("cpu"))
 
 
-def reconnect(generation: int, live: list[int], timeout: float) -> None:
+def aborts() -> int:
+    """How often the groups of this rank were aborted."""
+    return int(_library.call("job_aborts")["count"])
+
+
+def reconnect(generation: int, live: list[int], timeout: float, aborts: int) -> None:
     """Gives all groups of this rank new connections, except groups with a rank that is not among `live`: using these
-    raises. Collective over the live ranks. `generation`: a number that no earlier call had."""
-    compared = _library.call("compare_job_groups", generation=generation, live=live, timeout=timeout,
+    raises. Collective over the live ranks. `generation`: a number that no earlier call had; `aborts`: what aborts() was
+    when the call was asked for, since an abort that comes later ends it."""
+    compared = _library.call("compare_job_groups", generation=generation, live=live, timeout=timeout, aborts=aborts,
                              is_fresh=bool(rejoining))
     missing = compared["missing"]
     if compared["fresh"]:
@@ -182,6 +188,6 @@ def reconnect(generation: int, live: list[int], timeout: float) -> None:
         cuda = _cuda_transport(options, backend_options, generation)
         with _box(options, cuda) as (name, _):
             _library.call("reconnect_job_backend", box=name, group=group, generation=generation, live=live,
-                          without=missing.get(group, []), cuda=cuda is not None, timeout=timeout)
-    _library.call("end_job_abort")
+                          without=missing.get(group, []), cuda=cuda is not None, timeout=timeout, aborts=aborts)
+    _library.call("end_job_abort", aborts=aborts)
     rejoining.clear()

@@ -58,12 +58,17 @@ class Cell:
     """A cell, compiled. Raises SyntaxError and ValueError as compile() does."""
 
     def __init__(self, text: str, number: int, frame: FrameType, shown: str = "") -> None:
-        """`shown`: what tracebacks have in place of the last line of `text`."""
+        """`shown`: what tracebacks have in place of the last line of `text`, which a magic has made."""
         name = file_name(number)
         lines = text.splitlines(keepends=True)
         linecache.cache[name] = (len(text), None, lines, name)
         flags = frame.f_code.co_flags & _FUTURE_FLAGS | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        tree = ast.parse(text, name)
+        try:
+            tree = ast.parse(text, name)
+        except SyntaxError as error:
+            if shown:
+                error.text, error.offset, error.end_offset = shown, None, None
+            raise
         if shown:
             lines[-1] = shown
             for node in ast.walk(tree):  # tracebacks mark no part of the line

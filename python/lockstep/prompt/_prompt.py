@@ -161,7 +161,8 @@ class Prompt:
                 self._begin_cell(cell)
                 _publish.sink = self._send_findings
                 self._interrupter.arm()
-                self._check_interrupt(cell)
+                if self._is_told_to_end(cell):
+                    raise KeyboardInterrupt
                 done.update(run())
                 if done["status"] == "ok":
                     self._check_interrupt(cell)
@@ -169,7 +170,7 @@ class Prompt:
                 self._interrupter.disarm()
         except BaseException as error:  # an exception ends the cell, not the rank
             self._interrupter.disarm()  # where an interrupt came before the end of the other
-            done["status"] = "interrupted" if cell in self._interrupts else "error"
+            done["status"] = "interrupted" if self._is_interrupted(cell, error) else "error"
             done["error"] = _cells.describe_error(error, number)
             if done["status"] == "interrupted":
                 done["error"]["root_cause"] = False
@@ -189,6 +190,14 @@ class Prompt:
 
     def _begin_cell(self, cell: int) -> None:
         """Called when a cell begins, for prompts that have more to do."""
+
+    def _is_told_to_end(self, cell: int) -> bool:
+        """Whether the cell has to end before it has begun."""
+        return cell in self._interrupts
+
+    def _is_interrupted(self, cell: int, error: BaseException) -> bool:
+        """Whether `error` is that of an interrupt."""
+        return cell in self._interrupts
 
     def _note_error(self, error: BaseException, number: int) -> None:
         """Called when the cell that people call `number` has raised `error`."""

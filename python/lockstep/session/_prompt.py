@@ -8,15 +8,17 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
-from lockstep.core import _backend, _library
+from lockstep.core import _backend, _exceptions, _library
 from lockstep.prompt import _cells, _prompt, _questions
 from lockstep.session import _again, _debugger, _members, _preempt
 
-_INTERRUPT_SECONDS = 0.2  # after which a cell that an interrupt has not ended is freed from its collectives
+_PEERS_SECONDS = 1.0  # within which a rank is told to stop, too, where another one has left a collective because of that
+_END_SECONDS = 0.2  # after which a cell that an interrupt has not ended is freed from its collectives, or the reverse
 
 
 class SessionPrompt(_prompt.Prompt):
-    _aborted: set[int] | None = None  # cells that were freed from collectives
+    _aborted: set[int] = set()  # cells that were freed from collectives
+    _told_to_stop = threading.Event()  # the cell that runs was interrupted or aborted
     _steps: _again.Steps | None = None  # of the cell that runs, or was the last
     _meetings = 0  # how often this process had met others when it entered the cell
 
@@ -34,6 +36,9 @@ class SessionPrompt(_prompt.Prompt):
 
     def _begin_cell(self, cell: int) -> None:
         self._steps = None
+        with self._shell.lock:
+            if cell not in self._interrupts | self._aborted:
+                self._told_to_stop.clear()
         self._meetings = int(_library.call("enter_cell", cell=cell, step=0)["meetings"])
 
     def _run_steps(self, cell: int, compiled: _cells.Cell, arguments: dict[str, Any]) -> Any:
@@ -41,6 +46,15 @@ class SessionPrompt(_prompt.Prompt):
             return super()._run_steps(cell, compiled, arguments)
         self._steps = _again.Steps(cell, arguments, self._frames.selected.f_globals, self._meetings)
         return compiled.run(self._frames.selected, begins=self._steps.begins)
+
+    def _is_told_to_end(self, cell: int) -> bool:
+        return super()._is_told_to_end(cell) or cell in self._aborted
+
+    def _is_interrupted(self, cell: int, error: BaseException) -> bool:
+        text = _exceptions.message_of(error) if isinstance(error, RuntimeError) else ""
+        if " left the collective " in text and ": aborted (" in text:  # this rank may be told a moment later
+            self._told_to_stop.wait(_PEERS_SECONDS)
+        return super()._is_interrupted(cell, error)
 
     def _note_error(self, error: BaseException, number: int) -> None:
         _debugger.note(error, number)
@@ -51,7 +65,7 @@ class SessionPrompt(_prompt.Prompt):
         done.update(left)
         if self._steps is not None:
             done.update(self._steps.finish(done["status"] == "ok", meetings))
-        if self._aborted and cell in self._aborted:
+        if cell in self._aborted:
             self._aborted.discard(cell)
             if done["status"] == "error":
                 done["status"] = "aborted"
@@ -66,7 +80,8 @@ class SessionPrompt(_prompt.Prompt):
         answer = {"kind": "regrouped", "generation": message["generation"], "ok": True, "message": ""}
         try:
             _members.follow(list(message["members"]))
-            _backend.reconnect(int(message["generation"]), list(message["ranks"]), float(message["timeout_s"]))
+            _backend.reconnect(int(message["generation"]), list(message["ranks"]), float(message["timeout_s"]),
+                               message["aborts"])
         except Exception as error:
             answer.update(ok=False, message=f"{type(error).__name__}: {error}")
         self._shell.send(answer)
@@ -76,19 +91,41 @@ class SessionPrompt(_prompt.Prompt):
     def _take(self, message: dict[str, Any], frames: list[bytes]) -> None:
         if message.get("kind") == "abort":
             self._abort(str(message["reason"]))
+        elif message.get("kind") == "mismatch":
+            _library.call("take_mismatch", incarnation=message["incarnation"], message=message["message"],
+                          finding=message["finding"])
+        elif message.get("kind") == "regroup":  # an abort may come before it begins
+            super()._take({**message, "aborts": _backend.aborts()}, frames)
         else:
             super()._take(message, frames)
 
     def _abort(self, reason: str) -> None:
+        cell = None
         with self._shell.lock:
             if self._running:
-                self._aborted = (self._aborted or set()) | {self._cell}
+                self._aborted.add(self._cell)
+                if _library.call("calls_in_flight")["calls"]:
+                    cell = self._cell
+                else:  # it waits for something else, or computes
+                    self._interrupter.interrupt()
+        self._told_to_stop.set()
         _library.call("abort_job_groups", reason=reason)
+        if cell is not None:  # it may wait for something else beside its collectives
+            self._call_later(self._end_freed, cell)
+
+    def _end_freed(self, cell: int) -> None:
+        with self._shell.lock:
+            if self._running and self._cell == cell:
+                self._interrupter.interrupt()
 
     def _interrupt(self, cell: int) -> None:
         super()._interrupt(cell)
+        self._told_to_stop.set()
         # Python raises no exception in a thread that waits in a collective.
-        timer = threading.Timer(_INTERRUPT_SECONDS, self._free_interrupted, (cell,))
+        self._call_later(self._free_interrupted, cell)
+
+    def _call_later(self, function: Callable[[int], None], cell: int) -> None:
+        timer = threading.Timer(_END_SECONDS, function, (cell,))
         timer.daemon = True
         timer.start()
 
@@ -114,13 +151,23 @@ class SessionPrompt(_prompt.Prompt):
     def _hang(self) -> dict[str, Any]:
         """The answer to protocol::question::Hang."""
         flight = _library.call("calls_in_flight")
-        native = _library.call("native_stack")
+        answer = _library.call("native_stack")
+        native, held = answer.get("native", []), answer.get("held", False)
+        if _waits_for_its_turn(native):
+            native, held = [], False
         return {
-            "frames": [*native.get("native", ()), *_questions.stack(self._thread)["frames"]] if self._running else [],
-            "held": native.get("held", False),
+            "frames": [*native, *_questions.stack(self._thread)["frames"]] if self._running else [],
+            "held": held,
             "waits": {str(each["entry"]): each["where"] for each in flight["calls"]},
             "last": flight["last"],
         }
+
+
+def _waits_for_its_turn(native: list[dict[str, Any]]) -> bool:
+    """Whether a thread with this stack waits until another one gives the interpreter away: it computes. Python waits for
+    conditions for that alone."""
+    return any(frame["function"].startswith("pthread_cond_") and caller["object"].startswith(("python", "libpython"))
+               for frame, caller in zip(native, native[1:]))
 
 
 def _device_facts() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from lockstep.core import _backend
+from lockstep.core import _backend, _library
 from lockstep.prompt import _capture, _frames, _magics
 from lockstep.prompt._invitations import Invitation
 from lockstep.session import _again, _names, _preempt
@@ -51,6 +51,7 @@ def run(settings: dict[str, Any]) -> NoReturn:
         _again.watch_wrappers()
         dist.init_process_group(settings["backend"])
         faulthandler.enable(all_threads=False)
+        _library.call("write_frames_of_crashes")
         _capture.channels = [(settings["output"][i], settings["output"][i + 1]) for i in (0, 3)]
         if "PYTHONBREAKPOINT" not in os.environ:
             sys.breakpointhook = _pass_breakpoint

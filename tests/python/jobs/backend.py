@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import sys
+import threading
 import warnings
 from datetime import timedelta
 
@@ -160,6 +161,35 @@ def groups_again():
         report = lockstep.verify(ones + rank)
         assert "ranks 0-1 differ" in str(report), report
     return []
+
+
+def aborted_reconnect():
+    """Rank 0 connects its groups again, and leaves that before it begins, or while it waits for rank 1."""
+    from lockstep.core import _backend, _library
+
+    for generation, begins_first in ((1, False), (2, True)):
+        if dist.get_rank() == 1:
+            continue
+        raised = []
+        aborts = _backend.aborts()
+        def reconnect():
+            try:
+                _backend.reconnect(generation, [0, 1], 1000.0, aborts)
+            except RuntimeError as error:
+                raised.append(str(error))
+        thread = threading.Thread(target=reconnect)
+        if begins_first:
+            thread.start()
+            _backend._options["0"][0].store.wait([f"regroup-{generation}/groups/rank-0"])
+        _library.call("abort_job_groups", reason="rank 1 died")
+        if not begins_first:
+            thread.start()
+        thread.join()
+        assert "connecting the process groups was aborted: rank 1 died" in "".join(raised), raised
+    _backend.reconnect(3, [0, 1], 1000.0, _backend.aborts())
+    ones = torch.ones(3)
+    dist.all_reduce(ones)
+    return [str(ones[0].item())]
 
 
 def inspectors():

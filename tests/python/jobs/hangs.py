@@ -44,6 +44,25 @@ def silent(rank):
     steps(1)
 
 
+def unending(rank):
+    """As silent(), later, and the job goes on until somebody ends it."""
+    steps(500)
+    dist.all_reduce(torch.ones(4, dtype=torch.int32 if rank == CULPRIT else torch.float32))
+    while True:
+        steps(1)
+
+
+def anew(rank):
+    """Groups of the same names and ranks as before, in which the calls of each number are others."""
+    for size in range(1, 20):
+        dist.all_reduce(torch.ones(size))
+        part = dist.new_group()
+        dist.all_reduce(torch.ones(size), group=part)
+        dist.destroy_process_group(part)
+        dist.destroy_process_group()
+        dist.init_process_group("lockstep")
+
+
 def messages(rank):
     """As silent(): Gloo writes the bytes that come to the begin of the tensor."""
     if rank == CULPRIT:
@@ -195,7 +214,7 @@ steps(3)
 if os.environ.get("HANGS_SAYS") == "pid":
     sys.stdout.write(f"{os.getpid()}\n")  # in one piece
 globals()[CASE](dist.get_rank())
-if CASE in ("healthy", "silent", "straggler", "restarted"):
+if CASE in ("healthy", "silent", "straggler", "restarted", "anew"):
     if dist.get_rank() == 0:
         print("rank 0 is done")
     dist.destroy_process_group()

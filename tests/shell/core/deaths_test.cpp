@@ -218,8 +218,31 @@ TEST_F(Deaths, AStartAgainCanBeInterrupted) {
   }
   ::unsetenv("FAKE_WORKER");
   EXPECT_EQ(status, CellStatus::interrupted);
+  const auto error = recorder_.all<ErrorEvent>().back();
+  EXPECT_EQ(error.type, "session_error") << "no signal that came from elsewhere";
+  EXPECT_THAT(error.message, HasSubstr("the session ended it: it was not back at the interrupt"));
   EXPECT_EQ(session_->target_words(), "rank 0");
   EXPECT_EQ(run("%restart").status, CellStatus::ok);
+}
+
+TEST_F(Deaths, AStartAgainEndsWithTheStore) {
+  start(2);
+  run("rank 1 kill 9");
+  const pid_t store = children().at(2);
+  start_again_as("stop");
+  {
+    const std::jthread harm([store](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        if (process_state(children().back()) == 'T') return (void)::kill(store, SIGKILL);
+        std::this_thread::yield();
+      }
+    });
+    EXPECT_EQ(run("%restart").status, CellStatus::error);
+  }
+  ::unsetenv("FAKE_WORKER");
+  const auto error = recorder_.all<ErrorEvent>().back();
+  EXPECT_EQ(error.type, "session_error");
+  EXPECT_THAT(error.message, HasSubstr("the session ended it: without the store it can't come back"));
 }
 
 TEST_F(Deaths, ACellThatRunsAgainHasTheLimitOfCells) {
@@ -230,6 +253,8 @@ TEST_F(Deaths, ACellThatRunsAgainHasTheLimitOfCells) {
   run("rank 1 kill 9");
   EXPECT_EQ(run("%restart").status, CellStatus::error);
   EXPECT_THAT(recorder_.all<ErrorEvent>().back().message, HasSubstr("cell 1 took longer than 0.5 s as it ran again"));
+  EXPECT_EQ(recorder_.all<RankEvent>().back().message,
+            "the session ended it, since it could not start again as cell 1 ran again");
   EXPECT_EQ(session_->target_words(), "rank 0");
 }
 

@@ -266,6 +266,19 @@ TEST_F(SessionTest, AStartThatFailsLeavesNothing) {
   EXPECT_NO_THROW(session.start());
 }
 
+TEST_F(SessionTest, ARankThatDiesEndsTheWaitForTheCompiler) {
+  ::setenv("FAKE_COMPILER", "wait", 1);
+  ::setenv("FAKE_WORKER", "die", 1);
+  Session session({.num_processes = 2, .gpu_ids = {}, .include_dirs = {}, .arguments = {}}, recorder_);
+  try {
+    session.start();
+    ADD_FAILURE();
+  } catch (const StartError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the session could not start: rank 1 exited with code 127"));
+  }
+  EXPECT_TRUE(children().empty());
+}
+
 TEST_F(SessionTest, MissingProgramsAreNamed) {
   ::setenv("LOCKSTEP_BIN", runtime_.c_str(), 1);
   Session session({}, recorder_);
