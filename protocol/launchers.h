@@ -27,6 +27,10 @@ struct LaunchedRank {
   int local_world_size = 0;  // 0: the launcher does not say
 };
 
+/// Returns the numbers that this launcher has given a process, as launched_rank() does.
+std::optional<LaunchedRank> rank_by(const Launcher& launcher,
+                                    const std::function<std::string(const char* name)>& variable);
+
 /// Returns the numbers that a process has by its variables; none if it has none that make sense. `variable` returns the
 /// value of one, empty if it is not set.
 std::optional<LaunchedRank> launched_rank(const std::function<std::string(const char* name)>& variable);

@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <thread>
 
 #include "inspectors/evidence/file_bytes.h"
 #include "inspectors/evidence/read.h"
 #include "inspectors/remains/error_file.h"
 #include "inspectors/remains/stack_text.h"
+#include "protocol/whole_number.h"
 
 namespace lockstep::inspect {
 namespace {
@@ -100,9 +102,31 @@ bool is_like_evidence(const std::string& head) {
       [&](const char* each) { return head.find(each) != std::string::npos; });
 }
 
-/// Adds what one file holds to `into`. Throws EvidenceTooLarge where `limit` does not suffice; if it is the `last`
+/// Where torchrun writes what a rank prints, and its exception: each machine has folders of its own.
+struct OfTorchrun {
+  std::string run, attempt;  // folders
+  int local_rank = 0;  // among the ranks of that machine
+};
+
+std::optional<OfTorchrun> place_of_torchrun(const fs::path& file) {
+  const fs::path folder = file.parent_path(), attempt = folder.parent_path();
+  const std::string stem = file.stem().string();
+  const auto local_rank = protocol::whole_number<int>(folder.filename().string(), 0);
+  if (!local_rank || !attempt.filename().string().starts_with("attempt_") ||
+      (stem != "stdout" && stem != "stderr" && stem != "error"))
+    return std::nullopt;
+  return OfTorchrun{.run = attempt.parent_path().string(), .attempt = attempt.string(), .local_rank = *local_rank};
+}
+
+struct Part {
+  Remains remains;
+  std::optional<int> rank;  // that torch names in the file: among all ranks
+};
+
+/// Adds what one file holds to `part`. Throws EvidenceTooLarge where `limit` does not suffice; if it is the `last`
 /// reading of the file, only where it may be evidence.
-void read_file(const File& file, const ReadingLimit& limit, bool last, Remains& into) {
+void read_file(const File& file, const ReadingLimit& limit, bool last, Part& part) {
+  Remains& into = part.remains;
   std::string head;
   {
     std::ifstream stream(file.path, std::ios::binary);
@@ -137,7 +161,9 @@ void read_file(const File& file, const ReadingLimit& limit, bool last, Remains& 
     }
   }
   if (is_text) {
-    if (read_stack_text(log_tail(file.path), file.path, rank, into))
+    const std::string text = log_tail(file.path);
+    part.rank = rank_of_torch_in(text);
+    if (read_stack_text(text, file.path, rank, into))
       ++into.files;
     else if (file.given)
       into.unread.push_back(file.path + " has no traceback and no stack of faulthandler or py-spy");
@@ -155,6 +181,35 @@ void add(Remains& all, Remains part) {
   append(all.stacks, part.stacks);
   append(all.unread, part.unread);
   all.files += part.files;
+}
+
+/// Gives ranks of folders of torchrun, whose numbers are those of one machine, their numbers among all ranks: torch names
+/// some in lines that it prints. Where it names none, and several machines have left something, theirs are not known.
+void number_ranks(const std::vector<File>& files, std::vector<Part>& parts) {
+  std::map<std::string, std::set<int>> firsts;  // by the folder of an attempt: what its files say of its first rank
+  std::set<std::string> runs, told;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const auto place = place_of_torchrun(files[i].path);
+    if (place && parts[i].rank) firsts[place->attempt].insert(*parts[i].rank - place->local_rank);
+    if (place && parts[i].remains.files > 0) runs.insert(place->run);
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    const auto place = place_of_torchrun(files[i].path);
+    if (!place || parts[i].remains.files == 0) continue;
+    const std::set<int>& first = firsts[place->attempt];
+    const bool is_known = first.size() == 1 && *first.begin() >= 0;
+    if (!is_known && runs.size() < 2) continue;
+    const int number = is_known ? *first.begin() + place->local_rank : -1;
+    for (RankError& each : parts[i].remains.errors)
+      if (each.rank == place->local_rank) each.rank = number;
+    for (RankStack& each : parts[i].remains.stacks)
+      if (each.rank == place->local_rank) each.rank = number;
+    if (!is_known && told.insert(place->attempt).second)
+      parts[i].remains.unread.push_back(fmt::format(
+          "{} has folders by the number of a rank on its machine, and torch names no rank of the job in them "
+          "(\"[rank3]:\"): what is in them is of ranks that are not known",
+          place->attempt));
+  }
 }
 
 /// Dumps are of one rank and source; "nccl" and "gloo" are two.
@@ -216,7 +271,7 @@ std::optional<int> rank_in_path(const std::string& path) {
 Remains read_remains(const std::vector<std::string>& paths, const ReadingLimit& limit) {
   Remains remains;
   const std::vector<File> files = files_of(paths, remains);
-  std::vector<Remains> parts(files.size());
+  std::vector<Part> parts(files.size());
   const size_t wanted = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), files.size());
   const ReadingLimit share(limit.left() / std::max<size_t>(1, wanted));
   std::vector<char> put_off(files.size());
@@ -226,7 +281,7 @@ Remains read_remains(const std::vector<std::string>& paths, const ReadingLimit& 
     } catch (const std::exception& error) {  // the other files may say enough
       put_off[i] = dynamic_cast<const EvidenceTooLarge*>(&error) != nullptr;
       parts[i] = {};
-      parts[i].unread.emplace_back(error.what());
+      parts[i].remains.unread.emplace_back(error.what());
     }
   };
   std::atomic<size_t> next = 0;
@@ -243,7 +298,8 @@ Remains read_remains(const std::vector<std::string>& paths, const ReadingLimit& 
     parts[i] = {};
     read(i, limit, true);
   }
-  for (Remains& part : parts) add(remains, std::move(part));
+  number_ranks(files, parts);
+  for (Part& part : parts) add(remains, std::move(part.remains));
   keep_newest_dumps(remains);
   return remains;
 }

@@ -19,6 +19,7 @@ std::optional<int> rank_in_path(const std::string& path);
 /// given itself, and passed over in a folder. Of several dumps of one rank and source the newest counts. Of dumps, what
 /// says something about the end of the job is kept: the newest calls of each group, and all that have not ended. Reads
 /// with as many threads as there are cores, which share `limit`; a file that takes more than a share is read alone.
+/// Folders of torchrun of several machines are told apart by the ranks that torch names in them.
 /// Throws UnreadableEvidence for a path that does not exist.
 Remains read_remains(const std::vector<std::string>& paths, const ReadingLimit& limit = ReadingLimit());
 

@@ -215,6 +215,16 @@ bool read_stack_text(std::string_view text, const std::string& origin, std::opti
   return found;
 }
 
+std::optional<int> rank_of_torch_in(std::string_view text) {
+  constexpr std::string_view kTorch = "[rank";
+  for (size_t at = text.find(kTorch); at != std::string_view::npos; at = text.find(kTorch, at + 1)) {
+    std::string_view line = text.substr(at, 64);
+    if (at > 0 && text[at - 1] != '\n') continue;
+    if (const auto rank = take_rank(line)) return rank;
+  }
+  return std::nullopt;
+}
+
 std::vector<EvidenceFrame> traceback_frames(std::string_view text) {
   Remains remains;
   read_stack_text(text, {}, std::nullopt, remains);

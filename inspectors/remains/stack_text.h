@@ -17,4 +17,7 @@ bool read_stack_text(std::string_view text, const std::string& origin, std::opti
 /// Returns the frames of a traceback ("Traceback (most recent call last):"), innermost first; empty if it is none.
 std::vector<EvidenceFrame> traceback_frames(std::string_view text);
 
+/// Returns the number that torch has put before the first of its lines, "[rank3]:", which is that among all ranks.
+std::optional<int> rank_of_torch_in(std::string_view text);
+
 }  // namespace lockstep::inspect

@@ -28,8 +28,8 @@ struct KernelChoice {
   jupyter::KernelOptions kernel;
 };
 
-/// Returns the session's options as they were given, for the kernel's command line. Folders are made absolute: the
-/// kernel starts anywhere.
+/// Returns the session's options as they were given, for the kernel's command line. Paths of this machine are made
+/// absolute: the kernel starts anywhere.
 std::vector<std::string> words_of(const CLI::App& app) {
   std::vector<std::string> words;
   for (const CLI::Option* option : app.get_options()) {
@@ -41,9 +41,9 @@ std::vector<std::string> words_of(const CLI::App& app) {
       words.push_back("--" + name + (value == "true" ? "" : "=" + value));
       continue;
     }
+    const bool is_path = name == "include-dir" || name == "ticket" || name == "recording";
     for (const std::string& value : option->results())
-      words.push_back(
-          fmt::format("--{}={}", name, name == "include-dir" ? std::filesystem::absolute(value).string() : value));
+      words.push_back(fmt::format("--{}={}", name, is_path ? std::filesystem::absolute(value).string() : value));
   }
   return words;
 }
@@ -51,6 +51,8 @@ std::vector<std::string> words_of(const CLI::App& app) {
 int install(KernelChoice& choice, const CLI::App& app) {
   if (choice.user && !choice.prefix.empty())
     throw UsageError("--user and --prefix name different places: give one of them");
+  SessionOptions checked = choice.installed;
+  choose_hosts(checked);
   jupyter::KernelSpec& spec = choice.spec;
   spec.options = words_of(app);
   // Jupyter may start the kernel in another environment.

@@ -97,11 +97,43 @@ struct OfJobs {
   int tail = 0;
 };
 
+/// Returns the machines of the processes that mpirun has started. Nodes of Slurm's allocation may have no ssh.
+std::vector<Host> hosts_of_mpi() {
+  const auto slurm = slurm_place();
+  if (!slurm) return hosts_of_mpi_place();
+  try {
+    std::vector<Host> hosts = slurm_hosts(slurm->job);
+    std::erase_if(hosts, [](const Host& each) { return each.name == this_host(); });
+    return hosts;
+  } catch (const StartError& error) {
+    write_message(fmt::format("the nodes of this job are asked by ssh: {}", error.what()));
+    return hosts_of_mpi_place();
+  }
+}
+
+/// The first of the processes that mpirun has started looks on the machines of the others, as one of srun's does. The
+/// others can't tell whether it knows their machine.
+void choose_hosts_of_mpi(const MpiPlace& place, const SessionOptions& given, JobOptions& options) {
+  options.is_judged_elsewhere = place.task > 0;
+  if (options.is_judged_elsewhere) return;
+  options.hosts = given.hosts.empty() ? hosts_of_mpi() : hosts_of(given.hosts);
+  if (options.hosts.empty())
+    write_message(
+        "ranks on other machines are not seen, since mpirun does not tell this machine which they are: name them with "
+        "lockstep run --hosts, or put lockstep run before mpirun (docs/clusters.md)");
+  options.asks_own_relay = place.has_others_here;
+  if (options.asks_own_relay) options.hosts.push_back({.name = this_host(), .command = {}});
+}
+
 /// Chooses the machines on which the job's ranks are looked for: those of --hosts, or those of Slurm's job. Of the
 /// processes of a step the first one looks on the others' machines.
 void choose_hosts_of_job(const SessionOptions& given, JobOptions& options) {
   if (given.hosts == "none") return;
   options.remote_program = given.remote_program.empty() ? find_program("lockstep") : given.remote_program;
+  if (const auto place = mpi_place()) {
+    choose_hosts_of_mpi(*place, given, options);
+    return;
+  }
   if (!given.hosts.empty()) {
     options.hosts = hosts_of(given.hosts);
     return;

@@ -1,5 +1,7 @@
 #include "shell/commands/session_flags.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cmath>
 #include <memory>
@@ -19,15 +21,18 @@ void add_argument(SessionOptions& options, const std::string& text) {
   options.arguments[text.substr(0, equals)] = text.substr(equals + 1);
 }
 
+constexpr double kLongest_s = 365 * 86400;  // times far beyond do not fit the clock
+
 /// Checks an option that takes seconds; 0 is a time, too, where `zero` has a meaning.
 CLI::Validator seconds(bool zero) {
   return {[zero](const std::string& text) -> std::string {
             double value = 0;
             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
             if (error == std::errc() && end == text.data() + text.size() && std::isfinite(value) &&
-                (zero ? value >= 0 : value > 0))
+                (zero ? value >= 0 : value > 0) && value <= kLongest_s)
               return "";
-            return "'" + text + "' is no time: give seconds" + (zero ? ", or 0 for none" : ", more than 0");
+            return "'" + text + "' is no time: give seconds" + (zero ? ", or 0 for none" : ", more than 0") +
+                   fmt::format("; at most {:.0f}, a year", kLongest_s);
           },
           ""};
 }
@@ -39,7 +44,7 @@ void add_journal_options(CLI::App& app, SessionOptions& options) {
       "--no-journal", [&options] { options.keeps_journal = false; },
       "Keep no journal of the session (lockstep sessions show ID)");
   app.add_option("--journal-size", options.journal_mb,
-                 "Megabytes of output that the journal of the session keeps; the oldest goes (64)")
+                 "Megabytes of output that the journal of the session keeps, and of cells; the oldest go (64)")
       ->type_name("MB")
       ->check(CLI::Range(1, 1 << 20));
 }
@@ -84,6 +89,11 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
   app.add_option("--remote-program", options.remote_program,
                  "With other machines: the path of lockstep there (default: that of this one)")
       ->type_name("PATH");
+  app.add_option("--start-timeout", options.start_timeout_s,
+                 "With other machines: seconds in which they have to answer (30), or with --ticket, --launch and --ray "
+                 "their ranks to come (600)")
+      ->type_name("S")
+      ->check(seconds(/*zero=*/false));
   // A flag whose value needs a '=': a file or a command may follow.
   const auto python = std::make_shared<std::string>();
   app.add_flag(

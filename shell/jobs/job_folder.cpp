@@ -164,6 +164,8 @@ std::vector<std::string> clean_jobs(const std::vector<std::string>& folders) {
     if (job.is_alive() || std::ranges::any_of(job.ranks, is_elsewhere)) continue;
     // A folder without ranks may be one that a rank is just making.
     if (job.ranks.empty() && !fs::exists(fs::path(job.folders.front()) / "job.json")) continue;
+    // One that has begun since it was read: launchers start a `lockstep run` for each rank at once.
+    if (std::ranges::any_of(job.folders, [](const std::string& each) { return read_job(each).is_alive(); })) continue;
     for (const std::string& folder : job.folders) {
       std::error_code ignored;  // it is listed again
       fs::remove_all(folder, ignored);
@@ -208,7 +210,7 @@ std::optional<JobFolder::Judge> JobFolder::judge() const {
   const json relay = read_object(path_ + "/judge.json");
   try {
     if (relay.is_object() && runs(relay.at("pid"), relay.at("start_time")))
-      return Judge{.host = relay.at("host"), .relay = relay.at("pid")};
+      return Judge{.host = relay.at("host"), .relay = relay.at("pid"), .is_silent = relay.value("is_silent", false)};
   } catch (const json::exception&) {  // of another version
   }
   return std::nullopt;

@@ -62,6 +62,7 @@ class JobFolder {
   struct Judge {
     std::string host;
     pid_t relay = 0;  // its relay on this machine, which runs
+    bool is_silent = false;  // has not been heard for 10 s
   };
   /// Returns the machine on which the job is judged; nothing where its relay does not run, or this machine judges.
   std::optional<Judge> judge() const;

@@ -1,8 +1,12 @@
 #include "shell/jobs/session_hosts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "protocol/error.h"
@@ -12,7 +16,8 @@
 namespace lockstep::shell {
 namespace {
 
-constexpr std::chrono::seconds kHostsWaitUnseen{8}, kHostsStartLimit{30};
+constexpr std::chrono::seconds kHostsWaitUnseen{8};
+constexpr double kHostsStartLimit_s = 30;
 
 using State = RemoteHost::State;
 
@@ -45,6 +50,20 @@ std::vector<int> spread(const std::vector<std::unique_ptr<RemoteRanks>>& hosts, 
 
 }  // namespace
 
+std::string differing_processors(const std::vector<const RemoteHost*>& machines) {
+  std::map<std::string, std::set<std::string>> hosts;  // by processor
+  for (const RemoteHost* each : machines)
+    if (!each->processor().empty()) hosts[each->processor()].insert(each->name());
+  if (hosts.size() < 2) return "";
+  std::string text;
+  for (const auto& [processor, names] : hosts)
+    text += fmt::format("{}{} {} {}", text.empty() ? "" : "; ", fmt::join(names, ", "),
+                        names.size() == 1 ? "has" : "have", processor);
+  return "the hosts have processors of different kinds, for which LibTorch may choose other kernels: the same sum may "
+         "have other last digits on them (" +
+         text + ")";
+}
+
 void choose_hosts(SessionOptions& options) {
   if (options.hosts == "none") {
     options.hosts.clear();
@@ -57,6 +76,8 @@ void choose_hosts(SessionOptions& options) {
         "--hosts starts the ranks through ssh, --ticket and --launch through a launcher: give one of them");
   if (options.is_here() && !options.remote_program.empty())
     throw UsageError("--remote-program is the path of lockstep on other machines, which --hosts names");
+  if (options.is_here() && options.start_timeout_s)
+    throw UsageError("--start-timeout is for ranks on other machines: --hosts, --ticket, --launch or --ray");
   if (!options.is_here() && options.remote_program.empty()) options.remote_program = find_program("lockstep");
 }
 
@@ -71,10 +92,12 @@ RankPlaces places_on_hosts(EventLoop& loop, const SessionOptions& options, const
   const auto is_starting = [](const auto& each) { return each->machine().state() == State::starting; };
   const auto are_there = [&] { return interrupted || std::ranges::none_of(hosts, is_starting); };
   const auto begin = EventLoop::Clock::now();
-  if (!loop.run_until(are_there, begin + kHostsWaitUnseen)) {
+  const auto limit =
+      std::chrono::milliseconds(std::llround(1000 * options.start_timeout_s.value_or(kHostsStartLimit_s)));
+  if (!loop.run_until(are_there, begin + std::min<std::chrono::milliseconds>(kHostsWaitUnseen, limit))) {
     for (const auto& each : hosts)
       if (is_starting(each)) says(fmt::format("host {}: {}", each->host(), each->machine().absence()));
-    loop.run_until(are_there, begin + kHostsStartLimit);
+    loop.run_until(are_there, begin + limit);
   }
   if (interrupted) throw StartError("the session could not start: interrupted");
   std::string absent;
@@ -82,6 +105,9 @@ RankPlaces places_on_hosts(EventLoop& loop, const SessionOptions& options, const
     if (each->machine().state() != State::heard)
       absent += fmt::format("{}host {}: {}", absent.empty() ? "" : "; ", each->host(), each->machine().absence());
   if (!absent.empty()) throw StartError("the session could not start: " + absent);
+  std::vector<const RemoteHost*> machines;
+  for (const auto& each : hosts) machines.push_back(&each->machine());
+  if (const std::string text = differing_processors(machines); !text.empty()) says(text);
   const std::vector<int> counts = spread(hosts, options);
   RankPlaces places;
   for (size_t i = 0; i < hosts.size(); ++i) {

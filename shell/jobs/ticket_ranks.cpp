@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "protocol/error.h"
@@ -16,18 +18,22 @@
 #include "shell/hosts/network.h"
 #include "shell/jobs/ray_launcher.h"
 #include "shell/jobs/remote_ranks.h"
+#include "shell/jobs/session_hosts.h"
 #include "shell/link/link_server.h"
 #include "shell/processes/deadline.h"
 #include "shell/processes/launcher.h"
 #include "shell/processes/random_key.h"
+#include "shell/text/text.h"
 
 namespace lockstep::shell {
 namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds kComeLimit{600};
+constexpr double kComeLimit_s = 600;
 constexpr seconds kSayEvery{2};
+constexpr size_t kMostTold = 64;  // relays that are turned away
+constexpr size_t kLongestHost = 255;  // bytes
 
 /// Homes are what the machines of a cluster share.
 std::string shared_path() {
@@ -37,10 +43,41 @@ std::string shared_path() {
   return fmt::format("{}/.lockstep-ticket-{}", home, random_key().substr(0, 16));
 }
 
+/// The numbers that a relay has by its launcher.
+struct Came {
+  int rank = -1, world_size = 0, local_rank = 0, local_size = 1;
+  std::string host;  // as it says: not checked
+};
+
+/// Returns what a relay calls its machine, as one line that is no longer than a name may be.
+std::string host_name_of(std::string said) {
+  std::erase_if(said, [](unsigned char each) { return each < 0x20 || each == 0x7F; });
+  return without_controls(said.substr(0, kLongestHost));
+}
+
+Came numbers_of(const LinkPeer& peer) {
+  const nlohmann::json& about = peer.about;
+  Came came;
+  try {
+    came.rank = about.value("rank", -1);
+    came.world_size = about.value("world_size", 0);
+    came.local_rank = about.value("local_rank", 0);
+    came.local_size = std::max(about.value("local_size", 1), came.local_rank + 1);
+    came.host = host_name_of(about.value("host", ""));
+  } catch (const nlohmann::json::exception&) {  // of another version: it is told so later
+  }
+  if (came.host.empty()) came.host = peer.address;
+  return came;
+}
+
 /// What all places of the session share: it lives as long as one of them.
 struct Ticket {
   std::string path;
-  std::function<void(const LinkPeer&, Descriptor)> came;  // none: nobody is waited for
+  std::function<void(const LinkPeer&, Descriptor)> came;
+  std::function<void(const std::string&)> says;
+  int size = 0;  // of the session; 0: not known yet
+  std::map<int, std::string> hosts;  // of the ranks that have come
+  std::set<std::string> told;
   std::unique_ptr<LinkServer> server;
   std::unique_ptr<Child> launcher;
   ~Ticket() {
@@ -48,26 +85,20 @@ struct Ticket {
     if (launcher) launcher->ended_within(seconds(5));
     ::unlink(path.c_str());
   }
-};
-
-/// The numbers that a relay has by its launcher.
-struct Came {
-  int rank = -1, world_size = 0, local_rank = 0, local_size = 1;
-  std::string host;
-};
-
-Came numbers_of(const nlohmann::json& about) {
-  Came came;
-  try {
-    came.rank = about.value("rank", -1);
-    came.world_size = about.value("world_size", 0);
-    came.local_rank = about.value("local_rank", 0);
-    came.local_size = std::max(about.value("local_size", 1), came.local_rank + 1);
-    came.host = about.value("host", "");
-  } catch (const nlohmann::json::exception&) {  // of another version: it is told so later
+  /// It is told why, and so is the user: who has the ticket may not take the place of a rank that is there.
+  void turn_away(const LinkPeer& peer, Descriptor socket, const Came& relay) {
+    const auto has_come = hosts.find(relay.rank);
+    const std::string why =
+        has_come != hosts.end() ? fmt::format("rank {} has come already, from {}", relay.rank, has_come->second)
+        : relay.rank < 0        ? fmt::format("all {} ranks have come", size)
+                                : fmt::format("the session has {} ranks, and no rank {}", size, relay.rank);
+    server->refuse(peer, std::move(socket), why);
+    const std::string text =
+        fmt::format("{}; another relay, from {}{}, is turned away", why, peer.address,
+                    relay.host == peer.address ? "" : fmt::format(", which calls itself {}", relay.host));
+    if (told.size() < kMostTold && told.insert(text).second) says(text);
   }
-  return came;
-}
+};
 
 /// Waits for the ranks of one session.
 class Gathering {
@@ -78,19 +109,20 @@ class Gathering {
         size_(options.num_processes.value_or(0)),
         program_(options.remote_program),
         hub_(hub),
+        limit_s_(options.start_timeout_s.value_or(kComeLimit_s)),
         says_(says),
         report_(loop) {
     ticket_->path = options.ticket.empty() ? shared_path() : std::filesystem::absolute(options.ticket).string();
+    ticket_->says = says;
     ticket_->came = [this](const LinkPeer& peer, Descriptor socket) { came(peer, std::move(socket)); };
     ticket_->server = std::make_unique<LinkServer>(
         loop_, interface_of_this_host(/*is_alone=*/false).address, 0,
-        LinkServer::Listener{.came =
-                                 [ticket = ticket_.get()](const LinkPeer& peer, Descriptor socket) {
-                                   if (ticket->came) ticket->came(peer, std::move(socket));
-                                 },
-                             .silent = [](const LinkPeer&, std::chrono::milliseconds) {},  // RemoteHost says so
-                             .lost = [](const LinkPeer&, const std::string&) {},  // as well, when its relay is gone
-                             .refused = says});
+        LinkServer::Listener{
+            .came = [ticket = ticket_.get()](const LinkPeer& peer,
+                                             Descriptor socket) { ticket->came(peer, std::move(socket)); },
+            .silent = [](const LinkPeer&, std::chrono::milliseconds) {},  // RemoteHost says so
+            .lost = [](const LinkPeer&, const std::string&) {},  // as well, when its relay is gone
+            .refused = says});
     try {
       write_ticket(ticket_->path, ticket_->server->admit("ranks"));
     } catch (const Error& error) {
@@ -99,7 +131,11 @@ class Gathering {
     if (!options.launch.empty()) start_launcher(options);
   }
 
-  ~Gathering() { ticket_->came = nullptr; }
+  ~Gathering() {
+    ticket_->came = [ticket = ticket_.get()](const LinkPeer& peer, Descriptor socket) {
+      ticket->turn_away(peer, std::move(socket), numbers_of(peer));
+    };
+  }
 
   RankPlaces places(const bool& interrupted) {
     if (!ticket_->launcher)
@@ -108,13 +144,18 @@ class Gathering {
                       "--no-python; Ctrl-C ends the wait",
                       program_, ticket_->path));
     loop_.run_until([&] { return is_complete() || !problem_.empty() || interrupted; },
-                    EventLoop::Clock::now() + kComeLimit);
+                    EventLoop::Clock::now() + std::chrono::milliseconds(std::llround(1000 * limit_s_)));
     if (ticket_->launcher) loop_.forget(ticket_->launcher->pidfd());
     if (!problem_.empty()) throw StartError("the session could not start: " + problem_ + missing_text());
     if (interrupted) throw StartError("the session could not start: interrupted" + missing_text());
     if (!is_complete())
-      throw StartError(fmt::format("the session could not start: not all ranks have come in {} s{}", kComeLimit.count(),
-                                   missing_text()));
+      throw StartError(
+          fmt::format("the session could not start: not all ranks have come in {:g} s{}; --start-timeout S "
+                      "waits longer",
+                      limit_s_, missing_text()));
+    std::vector<const RemoteHost*> machines;
+    for (const auto& [rank, place] : places_) machines.push_back(&place->machine());
+    if (const std::string text = differing_processors(machines); !text.empty()) says_(text);
     RankPlaces places;
     for (auto& [rank, place] : places_) places.push_back(std::move(place));
     return places;
@@ -141,7 +182,7 @@ class Gathering {
   }
 
   void came(const LinkPeer& peer, Descriptor socket) {
-    Came numbers = numbers_of(peer.about);
+    Came numbers = numbers_of(peer);
     if (size_ == 0) size_ = numbers.world_size;
     if (numbers.rank < 0)  // its launcher has no numbers
       for (numbers.rank = 0; has_come(numbers.rank);) ++numbers.rank;
@@ -149,12 +190,12 @@ class Gathering {
       problem_ = "its launcher does not say how many ranks there are: say it with -n";
     else if (numbers.world_size != 0 && numbers.world_size != size_)
       problem_ = fmt::format("-n {}: the launcher starts {} processes", size_, numbers.world_size);
-    const std::string host = numbers.host.empty() ? peer.address : numbers.host;
-    if (has_come(numbers.rank))
-      says_(fmt::format("rank {} has come already; another relay of it, from {}, is turned away", numbers.rank, host));
-    if (!problem_.empty() || numbers.rank >= size_ || has_come(numbers.rank)) return;  // it ends with its socket
-    places_[numbers.rank] = std::make_unique<RemoteRanks>(loop_, host, std::move(socket), hub_, numbers.local_rank,
-                                                          numbers.local_size, ticket_);
+    if (!problem_.empty()) return ticket_->server->refuse(peer, std::move(socket), problem_);
+    ticket_->size = size_;
+    if (numbers.rank >= size_ || has_come(numbers.rank)) return ticket_->turn_away(peer, std::move(socket), numbers);
+    ticket_->hosts[numbers.rank] = numbers.host;
+    places_[numbers.rank] = std::make_unique<RemoteRanks>(loop_, numbers.host, std::move(socket), hub_,
+                                                          numbers.local_rank, numbers.local_size, ticket_);
     if (!report_.is_set() && !is_complete()) report_.set_after(kSayEvery, [this] { report(); });
   }
 
@@ -190,6 +231,7 @@ class Gathering {
   EventLoop& loop_;
   int size_;  // 0: not known yet
   const std::string program_, hub_;
+  const double limit_s_;
   const std::function<void(const std::string&)>& says_;
   const std::shared_ptr<Ticket> ticket_ = std::make_shared<Ticket>();
   std::map<int, std::unique_ptr<RemoteRanks>> places_;  // by rank

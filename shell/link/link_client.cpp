@@ -60,7 +60,7 @@ class LinkClient::Caller {
   std::string address() const;
 
   const LinkTicket ticket_;
-  const std::string public_key_;
+  const LinkKeys of_ticket_, own_;  // by those of the ticket the session learns the public one of its own
   const nlohmann::json about_;
   const std::function<void(const std::string&)> says_;
   const LinkLimits limits_;
@@ -72,7 +72,9 @@ class LinkClient::Caller {
   LinkStream stream_;
   Deadline next_tick_{loop_}, retry_{loop_}, leave_{loop_};
   uint64_t epoch_ = 0;  // of the last try
+  size_t address_ = 0;  // of the ticket's
   std::chrono::milliseconds retry_after_ = kFirstRetry;
+  bool is_known_ = false;  // its own key, to the session
   bool was_welcomed_ = false, is_connected_ = false, is_silent_ = false, gives_up_ = false;
   int silent_pings_ = 0, pings_of_try_ = 0;  // without a word, and since this try began
   std::string trouble_;  // of the last try
@@ -92,7 +94,8 @@ std::string public_key_of(const std::string& secret) {
 LinkClient::Caller::Caller(LinkTicket ticket, nlohmann::json about, std::function<void(const std::string&)> says,
                            LinkLimits limits, Descriptor local)
     : ticket_(std::move(ticket)),
-      public_key_(public_key_of(ticket_.key)),
+      of_ticket_{.open = public_key_of(ticket_.key), .secret = ticket_.key},
+      own_(make_link_keys()),
       about_(std::move(about)),
       says_(std::move(says)),
       limits_(limits),
@@ -121,9 +124,7 @@ void LinkClient::Caller::leave() {
   calls_.post([this] { leave_.set_after(kLeaveLimit, [this] { gives_up_ = true; }); });
 }
 
-std::string LinkClient::Caller::address() const {
-  return ticket_.addresses[(epoch_ + ticket_.addresses.size() - 1) % ticket_.addresses.size()];
-}
+std::string LinkClient::Caller::address() const { return ticket_.addresses[address_ % ticket_.addresses.size()]; }
 
 void LinkClient::Caller::connect() {
   disconnect();
@@ -139,15 +140,17 @@ void LinkClient::Caller::connect() {
   socket_->set(zmq::sockopt::connect_timeout, in_ms(kConnectLimit));
   socket_->set(zmq::sockopt::ipv6, true);
   socket_->set(zmq::sockopt::curve_serverkey, ticket_.server_key);
-  socket_->set(zmq::sockopt::curve_publickey, public_key_);
-  socket_->set(zmq::sockopt::curve_secretkey, ticket_.key);
+  const LinkKeys& keys = is_known_ ? own_ : of_ticket_;
+  socket_->set(zmq::sockopt::curve_publickey, keys.open);
+  socket_->set(zmq::sockopt::curve_secretkey, keys.secret);
   monitor_ = monitor_of(context_, *socket_, fmt::format("link-client-{}", epoch_), kFailures);
   loop_.watch(*socket_, [this] { read(); });
   loop_.watch(*monitor_, [this] { take_events(); });
   without_interrupts([&] { socket_->connect(fmt::format("tcp://{}:{}", host, ticket_.port)); });
   const LinkHello hello{.version = kVersion,
                         .session = ticket_.session,
-                        .stream = stream_name_,
+                        .stream = is_known_ ? stream_name_ : "",
+                        .key = is_known_ ? "" : own_.open,
                         .epoch = epoch_,
                         .resumes = was_welcomed_,
                         .about = about_};
@@ -169,6 +172,7 @@ void LinkClient::Caller::disconnect() {
 
 void LinkClient::Caller::connect_later() {
   disconnect();
+  ++address_;
   retry_.set_after(retry_after_, [this] { connect(); });
   retry_after_ = std::min<std::chrono::milliseconds>(2 * retry_after_, kLastRetry);
 }
@@ -178,10 +182,11 @@ void LinkClient::Caller::take_events() {
   if (!event) return;
   trouble_ = is_connected_ ? "the connection was cut"
                            : "what answers there ends connections, as a session does whose ticket is another one";
-  if (event->kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && !was_welcomed_)
-    end("the session does not admit the key of this ticket");
-  else
-    connect_later();
+  if (event->kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && !was_welcomed_) {
+    // A session forgets a key of its own that it has not heard of for long.
+    if (!std::exchange(is_known_, false)) return end("the session does not admit the key of this ticket");
+  }
+  connect_later();
 }
 
 void LinkClient::Caller::read() {
@@ -204,6 +209,9 @@ void LinkClient::Caller::take(LinkMessage message) {
   if (message.kind == LinkKind::refusal) {
     const auto refusal = body_of<LinkRefusal>(message);
     end(refusal ? refusal->why : "the session has refused it");
+  } else if (message.kind == LinkKind::welcome && !is_known_) {
+    is_known_ = true;
+    connect();
   } else if (message.kind == LinkKind::welcome) {
     if (is_connected_ || !stream_.can_resume(message.received)) throw ChannelError("goes on elsewhere");
     is_connected_ = was_welcomed_ = true;
@@ -228,7 +236,10 @@ void LinkClient::Caller::tick() {
   if (silence >= limits_.silent_after && !std::exchange(is_silent_, true))
     says_(fmt::format("no word from the session at {} for {} s", address(),
                       std::chrono::duration_cast<std::chrono::seconds>(silence).count()));
-  if (socket_ && std::min(pings_of_try_, silent_pings_) >= for_this_try) connect();
+  if (socket_ && std::min(pings_of_try_, silent_pings_) >= for_this_try) {
+    ++address_;
+    connect();
+  }
   ++silent_pings_;
   ++pings_of_try_;
   stream_.ping();

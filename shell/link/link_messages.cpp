@@ -62,6 +62,11 @@ std::optional<LinkMessage> link_message(std::vector<zmq::message_t>& frames, siz
 
 int64_t longest_frame(const LinkLimits& limits) { return static_cast<int64_t>(limits.piece) + kOverhead; }
 
+bool is_link_key(const std::string& text) {
+  uint8_t bytes[32];
+  return text.size() == 40 && zmq_z85_decode(bytes, text.c_str());  // 40 digits of Z85
+}
+
 LinkKeys make_link_keys() {
   char open[41], secret[41];
   if (!zmq_has("curve") || zmq_curve_keypair(open, secret) != 0)

@@ -3,7 +3,9 @@
 // as if it were a byte.
 //
 //   client                                server
-//   hello {LinkHello}, received    →                                first on each connection; a new epoch of the stream
+//   hello {LinkHello: key}         →                                by the ticket's key: names the client's own
+//                                  ←      welcome                   or refusal; that key is admitted: the connection ends
+//   hello {LinkHello}, received    →                                first on each other connection; the stream's next epoch
 //                                  ←      welcome, received         or refusal
 //   data  offset, received, bytes  ⇄                                sent again from `received` on after each welcome
 //   end   offset, received         ⇄                                no bytes follow
@@ -11,6 +13,9 @@
 //   ping  received                 →
 //                                  ←      pong  received
 //   refusal {why}                  ⇄                                final, whenever it comes
+//
+// A client makes a pair of keys for its stream, which no other program has: who has the ticket can begin a stream, and
+// can't go on with that of another one. The server forgets keys with which there has been no stream for 60 s.
 //
 // `received`: so many numbers have been handed on by the sender of the message, in order. Whoever sends keeps what the
 // other end does not have yet, at most LinkLimits::window bytes, and reads no more until some of it is acknowledged.
@@ -32,6 +37,7 @@ struct LinkLimits {
   std::chrono::milliseconds ping_every{2000};
   std::chrono::milliseconds silent_after{10000};  // said then; a client tries another connection
   std::chrono::milliseconds lost_after{60000};  // the stream ends
+  std::chrono::milliseconds gone_after{10000};  // the same, where the client's machine has ended the connection
   size_t window = 1 << 20;  // bytes that one end has sent and the other has not handed on, in each direction
   size_t piece = 256 << 10;  // most bytes of a message; messages go in the order in which they were made
 };
@@ -48,6 +54,7 @@ struct LinkMessage {
 struct LinkHello {
   std::string version;  // of Lockstep
   std::string session, stream;  // 128 random bits each
+  std::string key;  // public, of the client; with it there is no stream
   uint64_t epoch = 0;  // counts the connections of the stream
   bool resumes = false;  // the stream has been welcomed before
   nlohmann::json about;  // what the client says of itself
@@ -57,7 +64,7 @@ struct LinkRefusal {
   std::string why;
 };
 
-LOCKSTEP_JSON(LinkHello, version, session, stream, epoch, resumes, about)
+LOCKSTEP_JSON(LinkHello, version, session, stream, key, epoch, resumes, about)
 LOCKSTEP_JSON(LinkRefusal, why)
 
 zmq::message_t json_body(const nlohmann::json& json);
@@ -79,6 +86,9 @@ std::optional<LinkMessage> link_message(std::vector<zmq::message_t>& frames, siz
 
 /// The longest frame that either end accepts.
 int64_t longest_frame(const LinkLimits& limits);
+
+/// Whether this is a key of CURVE as text.
+bool is_link_key(const std::string& text);
 
 /// A pair of keys of CURVE, as text. Throws StartError where this ZeroMQ has no CURVE.
 struct LinkKeys {

@@ -29,6 +29,8 @@ constexpr auto kHandshakeLimit = 10s;
 constexpr int kBacklog = 4096;
 constexpr int kMostQueued = 64;  // messages of one connection; more stay in the network
 constexpr size_t kMostPeers = 1024;
+constexpr size_t kMostKeys = 1 << 13;  // of tickets and programs
+constexpr auto kForgetAfter = 60s;  // a program's key with which there is no stream; its program asks again
 constexpr int kMostAtOnce = 64;  // messages, before others are served
 
 std::string bound_address(const std::string& address) {
@@ -63,16 +65,18 @@ class LinkServer::Router {
   const std::string& server_key() const { return keys_.open; }
   void admit(const std::string& key, const std::string& name);
   void run();
-  /// Another thread calls it.
+  /// Other threads call these.
+  void refuse(const std::string& key, Descriptor end, const std::string& why);
   void stop();
 
  private:
   struct Peer {
     LinkPeer who;
-    std::string key;  // public
     std::string route;
     uint64_t epoch = 0;
+    int descriptor = -1;  // of its connection; -1: that has ended
     int silent_pings = 0;  // that should have come
+    bool is_gone = false;  // its machine has ended the connection
     bool is_silent = false;  // as the listener knows
     std::unique_ptr<LinkStream> stream;
   };
@@ -82,13 +86,24 @@ class LinkServer::Router {
   void read();
   void take(Peer& peer, std::optional<LinkMessage> message);
   void greet(const std::string& route, const zmq::message_t& frame, std::optional<LinkMessage> message);
-  void resume(Peer& peer, const std::string& route, const LinkHello& hello, uint64_t received);
-  void make_peer(const std::string& route, const LinkHello& hello, LinkPeer who, const std::string& key);
+  void resume(Peer& peer, const std::string& route, int descriptor, const LinkHello& hello, uint64_t received);
+  struct Key {
+    std::string ticket;  // the name under which that was admitted
+    bool is_own = false;  // of one program, not of all that have the ticket
+    std::string route;  // by which it has come
+    std::string stream;  // the one that was begun with it
+    EventLoop::Clock::time_point unused_since;  // without a stream
+  };
+  Key* key_of(const std::string& key);
+  bool is_unused(const Key& key) const { return key.is_own && !peers_.contains(key.stream); }
+  void make_peer(const std::string& route, int descriptor, const LinkHello& hello, Key& known, LinkPeer who);
+  std::string admit_own(const std::string& of_ticket, const std::string& own, const std::string& route);
+  void forget_keys();
   void turn_away(const std::string& route, const std::string& why);
   void lose(Peer& peer, const std::string& why);
+  void connection_ended(int descriptor);
   void tick();
   bool is_done();
-  std::string name_of(const std::string& key);
 
   const Listener listener_;
   const LinkLimits limits_;
@@ -107,7 +122,7 @@ class LinkServer::Router {
   bool is_ending_ = false, has_waited_ = false;
 
   std::mutex mutex_;
-  std::map<std::string, std::string> admitted_;  // key → name
+  std::map<std::string, Key> admitted_;  // only the thread takes any out
 };
 
 LinkServer::Router::Router(const std::string& address, int port, Listener listener, LinkLimits limits)
@@ -141,7 +156,8 @@ LinkServer::Router::Router(const std::string& address, int port, Listener listen
   address_ = last.substr(begin, colon - begin);
   if (address_.front() == '[') address_ = address_.substr(1, address_.size() - 2);
   port_ = std::stoi(last.substr(colon + 1));
-  strangers_.emplace(loop_, context_, router_, port_, listener_.refused);
+  strangers_.emplace(loop_, context_, router_, port_, listener_.refused,
+                     [this](int descriptor) { connection_ended(descriptor); });
   loop_.watch(door_, [this] { answer_door(); });
   loop_.watch(router_, [this] { read(); });
 }
@@ -153,13 +169,42 @@ LinkServer::Router::~Router() {
 
 void LinkServer::Router::admit(const std::string& key, const std::string& name) {
   const std::lock_guard lock(mutex_);
-  admitted_[key] = name;
+  admitted_[key].ticket = name;
 }
 
-std::string LinkServer::Router::name_of(const std::string& key) {
+/// Returns nothing where it has been forgotten since the door has let it in.
+LinkServer::Router::Key* LinkServer::Router::key_of(const std::string& key) {
   const std::lock_guard lock(mutex_);
   const auto found = admitted_.find(key);
-  return found == admitted_.end() ? "" : found->second;
+  return found == admitted_.end() ? nullptr : &found->second;
+}
+
+/// Returns why it does not; empty: it does. A client that has not heard of it asks again.
+std::string LinkServer::Router::admit_own(const std::string& of_ticket, const std::string& own,
+                                          const std::string& route) {
+  if (!is_link_key(own)) return "it has made no key of its own";
+  const std::lock_guard lock(mutex_);
+  if (const auto known = admitted_.find(own); known != admitted_.end())
+    return known->second.is_own ? "" : "the key that it calls its own is that of a ticket";
+  auto oldest = admitted_.end();
+  for (auto each = admitted_.begin(); each != admitted_.end(); ++each) {
+    if (each->second.is_own && each->second.route == route) return "it has named another key of its own";
+    if (is_unused(each->second) &&
+        (oldest == admitted_.end() || each->second.unused_since < oldest->second.unused_since))
+      oldest = each;
+  }
+  // Who makes many keys keeps nobody out.
+  if (admitted_.size() >= kMostKeys && oldest != admitted_.end()) admitted_.erase(oldest);
+  admitted_[own] = {
+      .ticket = of_ticket, .is_own = true, .route = route, .stream = "", .unused_since = EventLoop::Clock::now()};
+  return "";
+}
+
+void LinkServer::Router::forget_keys() {
+  const auto limit = EventLoop::Clock::now() - kForgetAfter;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(admitted_,
+                [&](const auto& each) { return is_unused(each.second) && each.second.unused_since < limit; });
 }
 
 void LinkServer::Router::run() {
@@ -172,6 +217,17 @@ void LinkServer::Router::run() {
     for (auto& [stream, peer] : peers_) listener_.lost(peer.who, error.what());
   }
   peers_.clear();
+}
+
+void LinkServer::Router::refuse(const std::string& key, Descriptor end, const std::string& why) {
+  // Until then the end is open: its closing would end the stream without a word.
+  calls_.post([this, key, why, held = std::make_shared<Descriptor>(std::move(end))] {
+    for (auto& [stream, peer] : peers_) {
+      if (peer.who.key != key) continue;
+      turn_away(peer.route, why);
+      peer.stream->give_up();
+    }
+  });
 }
 
 void LinkServer::Router::stop() {
@@ -187,6 +243,7 @@ bool LinkServer::Router::is_done() {
   std::erase_if(peers_, [&](const auto& each) {
     if (!each.second.stream->is_over()) return false;
     routes_.erase(each.second.route);
+    if (Key* const key = key_of(each.second.who.key)) key->unused_since = EventLoop::Clock::now();
     return true;
   });
   return is_ending_ && (has_waited_ || std::ranges::all_of(peers_, [](const auto& each) {
@@ -265,48 +322,64 @@ void LinkServer::Router::greet(const std::string& route, const zmq::message_t& f
   };
   if (message && message->kind != LinkKind::hello) return;  // of a connection whose stream has another one, or is over
   const auto hello = message ? body_of<LinkHello>(*message) : std::nullopt;
-  if (!hello || hello->stream.empty()) return refuse("it sent what is no greeting of a link");
+  if (!hello) return refuse("it sent what is no greeting of a link");
   if (hello->version != kVersion)
     return refuse(fmt::format("its lockstep is {}, and this one is {}", hello->version, kVersion));
   if (hello->session != session_) return refuse("its ticket is of another session");
-  strangers_->belongs(zmq_msg_get(const_cast<zmq_msg_t*>(frame.handle()), ZMQ_SRCFD));
+  const int descriptor = zmq_msg_get(const_cast<zmq_msg_t*>(frame.handle()), ZMQ_SRCFD);
+  Key* const known = key_of(key);
+  if (!known) return refuse("its key was admitted, and has begun no stream for too long");
+  if (!known->is_own) {
+    if (const std::string why = admit_own(known->ticket, hello->key, route); !why.empty()) return refuse(why);
+    send_link_message(router_, {.kind = LinkKind::welcome, .offset = hello->epoch, .received = 0, .body = {}}, route);
+    return;
+  }
+  if (hello->stream.empty()) return refuse("it names no stream");
   const auto found = peers_.find(hello->stream);
   if (found == peers_.end()) {
     // Its last acknowledgement may have been lost with a connection.
-    if (hello->resumes) return turn_away(route, "the session has ended this stream");
+    if (hello->resumes || known->stream == hello->stream) return turn_away(route, "the session has ended this stream");
+    if (!known->stream.empty()) return refuse("its key has begun another stream");
     if (peers_.size() >= kMostPeers) return refuse(fmt::format("{} streams are there already", kMostPeers));
-    return make_peer(route, *hello, {.ticket = name_of(key), .address = address, .about = hello->about}, key);
+    return make_peer(route, descriptor, *hello, *known,
+                     {.ticket = known->ticket, .address = address, .about = hello->about, .key = key});
   }
   Peer& peer = found->second;
+  if (key != peer.who.key)
+    return refuse(fmt::format("it names the stream of another program, that from {}", peer.who.address));
   if (hello->epoch < peer.epoch) return turn_away(route, "there is a later connection");  // this one has been slow
-  if (key != peer.key || hello->epoch == peer.epoch || !peer.stream->can_resume(message->received))
-    return refuse("it names the stream of another program");
-  resume(peer, route, *hello, message->received);
+  if (hello->epoch == peer.epoch || !peer.stream->can_resume(message->received))
+    return refuse("it asks for a part of its stream that is not there");
+  resume(peer, route, descriptor, *hello, message->received);
 }
 
-void LinkServer::Router::make_peer(const std::string& route, const LinkHello& hello, LinkPeer who,
-                                   const std::string& key) {
+void LinkServer::Router::make_peer(const std::string& route, int descriptor, const LinkHello& hello, Key& known,
+                                   LinkPeer who) {
   std::pair<Descriptor, Descriptor> ends;
   try {
     ends = make_socket_pair();
   } catch (const StartError&) {
     return;  // no descriptor is left now; it tries again
   }
+  known.stream = hello.stream;
   Peer& peer = peers_[hello.stream];
   peer.who = std::move(who);
-  peer.key = key;
   peer.stream = std::make_unique<LinkStream>(loop_, std::move(ends.first), limits_, [this, &peer](LinkMessage message) {
     return send_link_message(router_, std::move(message), peer.route);
   });
   listener_.came(peer.who, std::move(ends.second));
-  resume(peer, route, hello, 0);
+  resume(peer, route, descriptor, hello, 0);
 }
 
-void LinkServer::Router::resume(Peer& peer, const std::string& route, const LinkHello& hello, uint64_t received) {
+void LinkServer::Router::resume(Peer& peer, const std::string& route, int descriptor, const LinkHello& hello,
+                                uint64_t received) {
+  strangers_->belongs(descriptor);
   routes_.erase(peer.route);
   routes_[route] = hello.stream;
   peer.route = route;
   peer.epoch = hello.epoch;
+  peer.descriptor = descriptor;
+  peer.is_gone = false;
   peer.silent_pings = 0;
   if (std::exchange(peer.is_silent, false)) listener_.silent(peer.who, 0ms);
   if (send_link_message(
@@ -325,16 +398,31 @@ void LinkServer::Router::lose(Peer& peer, const std::string& why) {
   peer.stream->give_up();
 }
 
+/// The client connects again at once, unless it has been killed. Where this machine has ended the connection, because
+/// nothing was acknowledged any more, the network may be out.
+void LinkServer::Router::connection_ended(int descriptor) {
+  for (auto& [stream, peer] : peers_) {
+    if (peer.descriptor != descriptor) continue;
+    peer.descriptor = -1;
+    peer.stream->disconnect();
+    peer.is_gone = peer.silent_pings * limits_.ping_every < limits_.silent_after;
+    if (peer.is_gone) peer.silent_pings = 0;
+  }
+}
+
 /// Time in which this thread has not looked counts as one period, however long it was: words may have come meanwhile.
 void LinkServer::Router::tick() {
   for (auto& [stream, peer] : peers_) {
     const auto silence = ++peer.silent_pings * limits_.ping_every;
-    if (silence >= limits_.lost_after) {
+    if (peer.is_gone && silence >= limits_.gone_after) {
+      lose(peer, fmt::format("its connection has ended, and it has not come again for {}", whole_seconds(silence)));
+    } else if (silence >= limits_.lost_after) {
       lose(peer, "no word for " + whole_seconds(silence));
     } else if (silence >= limits_.silent_after && !std::exchange(peer.is_silent, true)) {
       listener_.silent(peer.who, silence);
     }
   }
+  forget_keys();
   next_tick_.set_after(limits_.ping_every, [this] { tick(); });
 }
 
@@ -366,6 +454,10 @@ LinkServer::~LinkServer() {
 }
 
 int LinkServer::port() const { return router_->port(); }
+
+void LinkServer::refuse(const LinkPeer& peer, Descriptor end, const std::string& why) {
+  router_->refuse(peer.key, std::move(end), why);
+}
 
 LinkTicket LinkServer::admit(const std::string& name, std::vector<std::string> addresses) {
   const LinkKeys keys = make_link_keys();

@@ -1,6 +1,7 @@
 // Lets programs on other machines connect to this process over tcp, where no launcher gives a pipe to them. Each that has a
 // key of a ticket gets a stream of bytes (link_stream.h), whose other end is handed out here as a descriptor. What goes over
-// the network is encrypted and authenticated by CURVE.
+// the network is encrypted and authenticated by CURVE. The ticket's key admits a key that the program has made for
+// itself; its stream belongs to that one.
 //
 // All of it runs on a thread of its own, since owners of such descriptors may wait for them without serving an event loop.
 #pragma once
@@ -24,6 +25,7 @@ struct LinkPeer {
   std::string ticket;  // the name under which its key was admitted
   std::string address;  // from where it has come
   nlohmann::json about;  // what it says of itself: not checked, but that it is JSON
+  std::string key;  // public, of this program alone
 };
 
 class LinkServer {
@@ -52,6 +54,8 @@ class LinkServer {
   /// Admits a new key. `name`: who will have it. `addresses`: by which this machine is reached, if not by that where it
   /// listens.
   LinkTicket admit(const std::string& name, std::vector<std::string> addresses = {});
+  /// Ends the stream of a program that has come, whose end here is `end`; it is told why.
+  void refuse(const LinkPeer& peer, Descriptor end, const std::string& why);
 
  private:
   class Router;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zmq.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,23 +15,18 @@
 #include "protocol/files.h"
 #include "protocol/read_json.h"
 #include "protocol/user_folders.h"
+#include "shell/link/link_messages.h"
 
 namespace lockstep::shell {
 namespace {
 
 constexpr off_t kLargestTicket = 1 << 16;
-constexpr size_t kKeySize = 32, kKeyText = 40;  // bytes, and digits of Z85
-
-bool is_key(const std::string& text) {
-  uint8_t bytes[kKeySize];
-  return text.size() == kKeyText && zmq_z85_decode(bytes, text.c_str());
-}
 
 std::string ticket_problem(const LinkTicket& ticket) {
   if (ticket.session.empty()) return "names no session";
   if (ticket.addresses.empty() || std::ranges::any_of(ticket.addresses, &std::string::empty)) return "has no address";
   if (ticket.port < 1 || ticket.port > 65535) return "has no port";
-  if (!is_key(ticket.server_key) || !is_key(ticket.key)) return "lacks a key";
+  if (!is_link_key(ticket.server_key) || !is_link_key(ticket.key)) return "lacks a key";
   return "";
 }
 

@@ -13,7 +13,7 @@ struct LinkTicket {
   std::vector<std::string> addresses;  // of the machine that listens; tried one after the other
   int port = 0;
   std::string server_key;  // public
-  std::string key;  // secret, of those who have this ticket
+  std::string key;  // secret, of those who have this ticket: each makes a pair of its own, and names that by this one
 };
 
 LOCKSTEP_JSON(LinkTicket, session, addresses, port, server_key, key)

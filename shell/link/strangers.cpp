@@ -41,11 +41,12 @@ std::string peer_address(int fd) {
 }  // namespace
 
 Strangers::Strangers(EventLoop& loop, zmq::context_t& context, zmq::socket_ref socket, int port,
-                     std::function<void(std::string)> report)
+                     std::function<void(std::string)> report, std::function<void(int)> ended)
     : loop_(loop),
       socket_(socket),
       port_(port),
       report_(std::move(report)),
+      ended_(std::move(ended)),
       monitor_(monitor_of(context, socket, "link-strangers", ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED)),
       check_([this](int fd) { return admits(fd); }) {
   loop_.watch(monitor_, [this] { take_events(); });
@@ -97,6 +98,8 @@ void Strangers::take_events() {
       leaves(ended.mapped());
       if (!known_.contains(ended.mapped()))
         refuse(ended.mapped(), "it ended before it had shown a key of this session");
+    } else {
+      ended_(descriptor);
     }
   }
 }

@@ -16,9 +16,10 @@ namespace lockstep::shell {
 
 class Strangers {
  public:
-  /// Watches who comes to `socket`, which listens on `port`. `report` gets a sentence.
+  /// Watches who comes to `socket`, which listens on `port`. `report` gets a sentence, and `ended` the descriptor of a
+  /// connection that belonged to the session.
   Strangers(EventLoop& loop, zmq::context_t& context, zmq::socket_ref socket, int port,
-            std::function<void(std::string)> report);
+            std::function<void(std::string)> report, std::function<void(int)> ended);
   ~Strangers();
   Strangers(const Strangers&) = delete;
   Strangers& operator=(const Strangers&) = delete;
@@ -42,6 +43,7 @@ class Strangers {
   zmq::socket_ref socket_;
   const int port_;
   const std::function<void(std::string)> report_;
+  const std::function<void(int)> ended_;
   zmq::socket_t monitor_;
   std::map<int, std::string> waiting_;  // by descriptor
   std::set<std::string> known_, told_;

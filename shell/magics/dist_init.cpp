@@ -66,7 +66,10 @@ CellOutcome dist_init(MagicCall& call) {
   if (const auto hosts = call.given.value("--hosts")) wanted.hosts = *hosts, wanted.launch.clear();
   if (const auto launch = call.given.value("--launch")) wanted.launch = unquoted(*launch), wanted.hosts.clear();
   if (call.given.has("--ray")) wanted.launch = kRay, wanted.hosts.clear();
-  if (wanted.hosts == "none") wanted.remote_program.clear();  // the default of hosts that are left out now
+  if (wanted.hosts == "none") {  // these are of hosts that are left out now
+    wanted.remote_program.clear();
+    wanted.start_timeout_s.reset();
+  }
   choose_hosts(wanted);
 
   // How many ranks there are on other machines is known when these have answered.

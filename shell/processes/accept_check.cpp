@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -47,11 +48,9 @@ bool AcceptCheck::all_admit(int fd) {
 extern "C" __attribute__((visibility("default"))) int accept4(int listener, sockaddr* address, socklen_t* size,
                                                               int flags) {
   auto* const real = lockstep::next_function<"accept4", decltype(::accept4)>();
-  const socklen_t room = size ? *size : 0;
-  while (true) {
-    if (size) *size = room;
-    const int fd = real(listener, address, size, flags);
-    if (fd < 0 || lockstep::shell::AcceptCheck::all_admit(fd)) return fd;
-    ::close(fd);
-  }
+  const int fd = real(listener, address, size, flags);
+  if (fd < 0 || lockstep::shell::AcceptCheck::all_admit(fd)) return fd;
+  ::close(fd);
+  errno = ECONNABORTED;  // libzmq's listeners block: to accept again would hold its thread until somebody comes
+  return -1;
 }

@@ -70,6 +70,7 @@ struct SessionOptions {
   std::string remote_program;  // the path of lockstep there
   std::string ticket;  // the file with which relays come that somebody else starts; `launch`: the session does
   std::string launch;  // the command of a launcher: "mpirun -n 4 -H node1:2,node2:2"; or kRay
+  std::optional<double> start_timeout_s;  // for machines to answer, and ranks to come; none: 30, and with a ticket 600
   bool is_here() const { return hosts.empty() && ticket.empty() && launch.empty(); }
   bool ends_at_continue =
       false;  // the prompt of `lockstep run -- LAUNCHER…`: continue gives the terminal back to the job

@@ -84,13 +84,16 @@ class Sshd:
                 folder=folder, path=path(), variables=" ".join(f"{name}={value}" for name, value in host.variables.items())))
             host.run("sh", "-c", "mkdir -m 755 -p /run/sshd; grep -q ^sshd: /etc/passwd ||"
                                  " echo 'sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin' >> /etc/passwd")
-            self.daemons[host.name] = host.start("/usr/sbin/sshd", "-D", "-e", stderr=subprocess.PIPE, text=True)
-        for name, daemon in self.daemons.items():
-            said = ""
-            while "Server listening" not in said:
-                line = daemon.stderr.readline()
-                assert line, f"sshd of {name} did not start: {said}"
-                said += line
+            self.start(host)
+
+    def start(self, host):
+        """A daemon, where there is none."""
+        self.daemons[host.name] = daemon = host.start("/usr/sbin/sshd", "-D", "-e", stderr=subprocess.PIPE, text=True)
+        said = ""
+        while "Server listening" not in said:
+            line = daemon.stderr.readline()
+            assert line, f"sshd of {host.name} did not start: {said}"
+            said += line
 
     @staticmethod
     def command(name, *command):

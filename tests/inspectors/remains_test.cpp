@@ -269,6 +269,31 @@ TEST(Remains, ARankThatRaisedOrFinishedIsNotInWhatItCalledLast) {
   EXPECT_THAT(hangs_of(timed_out).at(0).message, HasSubstr("rank 1 has not finished it"));
 }
 
+TEST(Remains, FoldersOfTorchrunOfSeveralMachines) {
+  const Folder job;
+  const std::string warning = "[rank%]:[W1201 02:00:00.0 socket.cpp:200] Warning\n";
+  const auto names = [&](int rank) { return std::string(warning).replace(5, 1, std::to_string(rank)); };
+  const json error = {{"message", {{"message", "KeyError: 'step'"}, {"extraInfo", {{"py_callstack", kTraceback}}}}}};
+  job.write("node1/none_a/attempt_0/0/stderr.log", names(0));
+  job.write("node1/none_a/attempt_0/1/stderr.log", kTraceback);
+  job.write("node2/none_b/attempt_0/0/stderr.log", names(2));
+  job.write("node2/none_b/attempt_0/1/stderr.log", kTraceback);
+  job.write("node2/none_b/attempt_0/1/error.json", error.dump());
+  Remains remains = read_remains({job.str() + "/node1", job.str() + "/node2"});
+  EXPECT_THAT(remains.unread, IsEmpty());
+  EXPECT_EQ(judge(remains).back().ranks, (RankSet{1, 3}));
+  EXPECT_EQ(judge(read_remains({job.str()})).back().ranks, (RankSet{1, 3}));
+
+  // Of a third one nobody says which ranks it had.
+  job.write("node3/none_c/attempt_0/1/error.json", error.dump());
+  remains = read_remains({job.str()});
+  ASSERT_THAT(remains.unread, SizeIs(1));
+  EXPECT_THAT(remains.unread[0], AllOf(HasSubstr("node3/none_c/attempt_0"), HasSubstr("ranks that are not known")));
+  EXPECT_EQ(judge(remains).back().ranks, (RankSet{1, 3}));
+  // Alone it is the machine of the job.
+  EXPECT_EQ(judge(read_remains({job.str() + "/node3"})).back().ranks, RankSet{1});
+}
+
 TEST(Remains, TheEarliestExceptionIsTheCause) {
   const Folder job;
   const auto write = [&](int rank, const std::string& message, int64_t time) {

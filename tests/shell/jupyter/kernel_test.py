@@ -435,6 +435,31 @@ class Installation(unittest.TestCase):
             self.assertIn("--num-processes=4", arguments)
             self.assertIn("--include-dir=" + os.path.join(os.getcwd(), "."), arguments)
 
+    def test_options_of_other_machines(self):
+        with tempfile.TemporaryDirectory() as prefix:
+            def installed(*options):
+                done = self.command("install", "--prefix", prefix, "-n", "2", *options)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                with open(os.path.join(prefix, "share/jupyter/kernels/lockstep/kernel.json")) as file:
+                    arguments = json.load(file)["argv"]
+                # It starts anywhere, and takes them.
+                command = [each.replace("{connection_file}", "/no/such/file") for each in arguments]
+                started = subprocess.run(command, capture_output=True, text=True, cwd=prefix)
+                self.assertIn("cannot read the connection file", started.stderr)
+                return arguments[-len(options):]
+
+            hosts = ["--hosts=node1,user@node2", "--remote-program=/opt/lockstep", "--start-timeout=90"]
+            self.assertEqual(installed(*hosts), hosts)
+            self.assertEqual(installed("--ticket=here/ticket"), [f"--ticket={os.path.join(os.getcwd(), 'here/ticket')}"])
+            launch = ["--launch=mpirun -H node1:1,node2:1"]
+            self.assertEqual(installed(*launch), launch)
+            for options, words in ((["--hosts", "node1", "--ticket", "t"], "give one of them"),
+                                   (["--start-timeout", "9"], "for ranks on other machines"),
+                                   (["--hosts", "node1", "--start-timeout", "1e10"], "at most 31536000, a year")):
+                done = self.command("install", "--prefix", prefix, *options)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(words, done.stderr)
+
     def test_mistakes(self):
         for arguments, words in ((["install", "--name", "a b"], "letters, digits"),
                                  (["install", "--user", "--prefix", "/x"], "give one of them"),

@@ -6,6 +6,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <list>
 #include <random>
 #include <thread>
 
@@ -98,24 +99,40 @@ class Said {
 /// Speaks to the server as a client that knows the protocol, for what LinkClient never does.
 class RawClient {
  public:
-  RawClient(zmq::context_t& context, const LinkTicket& ticket) : socket_(context, zmq::socket_type::dealer) {
-    char key[41];
-    zmq_curve_public(key, ticket.key.c_str());
+  RawClient(zmq::context_t& context, const LinkTicket& ticket)
+      : RawClient(context, ticket, own_keys(context, ticket)) {}
+  RawClient(zmq::context_t& context, const LinkTicket& ticket, const LinkKeys& keys)
+      : socket_(context, zmq::socket_type::dealer) {
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::curve_serverkey, ticket.server_key);
-    socket_.set(zmq::sockopt::curve_publickey, key);
-    socket_.set(zmq::sockopt::curve_secretkey, ticket.key);
+    socket_.set(zmq::sockopt::curve_publickey, keys.open);
+    socket_.set(zmq::sockopt::curve_secretkey, keys.secret);
     socket_.set(zmq::sockopt::rcvtimeo, 60000);
     socket_.connect("tcp://127.0.0.1:" + std::to_string(ticket.port));
+  }
+  static LinkKeys keys_of(const LinkTicket& ticket) {
+    char key[41];
+    zmq_curve_public(key, ticket.key.c_str());
+    return {.open = key, .secret = ticket.key};
+  }
+  /// A pair that the server has learnt of by the ticket's.
+  static LinkKeys own_keys(zmq::context_t& context, const LinkTicket& ticket) {
+    LinkKeys own = make_link_keys();
+    RawClient by_ticket(context, ticket, keys_of(ticket));
+    by_ticket.hello(ticket, "", 1, false, own.open);
+    if (by_ticket.receive().kind != LinkKind::welcome) throw ChannelError("its key is not admitted");
+    return own;
   }
   void send(LinkKind kind, uint64_t offset, uint64_t received, zmq::message_t body = {}) {
     send_link_message(socket_, {.kind = kind, .offset = offset, .received = received, .body = std::move(body)});
   }
-  void hello(const LinkTicket& ticket, const std::string& stream, uint64_t epoch = 1, bool resumes = false) {
+  void hello(const LinkTicket& ticket, const std::string& stream, uint64_t epoch = 1, bool resumes = false,
+             const std::string& key = "") {
     send(LinkKind::hello, 0, 0,
          json_body(LinkHello{.version = kVersion,
                              .session = ticket.session,
                              .stream = stream,
+                             .key = key,
                              .epoch = epoch,
                              .resumes = resumes,
                              .about = "raw"}));
@@ -280,6 +297,18 @@ TEST_F(LinkTest, EndsAfterALongSilence) {
   say_something(there2.get(), here2.get(), "others go on");
 }
 
+TEST_F(LinkTest, AClientThatWasKilledIsMissedBeforeOneThatIsSilent) {
+  listen({.ping_every = 20ms, .silent_after = 500ms, .lost_after = 1h, .gone_after = 100ms});
+  auto killed = std::make_unique<RawClient>(context_, ticket_);
+  killed->hello(ticket_, "stream");
+  ASSERT_EQ(killed->receive().kind, LinkKind::welcome);
+  const Descriptor here = next_end();
+  killed.reset();
+  EXPECT_EQ(read_to_end(here.get()), "");
+  wait_for([&] { return !lost_.empty(); });
+  EXPECT_THAT(lost_, ElementsAre(HasSubstr("node1: its connection has ended, and it has not come again for ")));
+}
+
 TEST_F(LinkTest, TriesTheNextAddress) {
   listen({.ping_every = 20ms, .silent_after = 1h, .lost_after = 1h});
   ticket_.addresses = {"127.0.0.99", "127.0.0.1"};
@@ -384,14 +413,28 @@ TEST_F(LinkTest, TakesDataThatComesTwiceOnce) {
 TEST_F(LinkTest, KeepsOutASecondClientOfAStream) {
   listen();
   const LinkTicket other_ticket = server_->admit("node2");
-  RawClient first(context_, ticket_), second(context_, ticket_), other(context_, other_ticket), late(context_, ticket_);
+  const LinkKeys own = RawClient::own_keys(context_, ticket_);
+  RawClient first(context_, ticket_, own), second(context_, ticket_, own), other(context_, other_ticket),
+      late(context_, ticket_, own);
   first.hello(ticket_, "stream", 2);
   ASSERT_EQ(first.receive().kind, LinkKind::welcome);
   const Descriptor here = next_end();
   second.hello(ticket_, "stream", 2);
-  EXPECT_THAT(second.refusal(), HasSubstr("stream of another program"));
+  EXPECT_THAT(second.refusal(), HasSubstr("a part of its stream that is not there"));
   other.hello(other_ticket, "stream", 3);
   EXPECT_THAT(other.refusal(), HasSubstr("stream of another program"));
+  // With the ticket itself, too.
+  RawClient holder(context_, ticket_);
+  holder.hello(ticket_, "stream", 4, true);
+  EXPECT_EQ(holder.refusal(), "it names the stream of another program, that from 127.0.0.1");
+  for (const std::string& key : {std::string(), std::string("short"), RawClient::keys_of(other_ticket).open}) {
+    RawClient by_ticket(context_, ticket_, RawClient::keys_of(ticket_));
+    by_ticket.hello(ticket_, "stream", 5, true, key);
+    EXPECT_THAT(by_ticket.refusal(), key.size() < 40 ? HasSubstr("no key of its own") : HasSubstr("that of a ticket"));
+  }
+  RawClient again(context_, ticket_, own);
+  again.hello(ticket_, "its second stream");
+  EXPECT_EQ(again.refusal(), "its key has begun another stream");
   late.hello(ticket_, "stream", 1);
   EXPECT_THAT(late.refusal(), HasSubstr("later connection"));
   RawClient gone(context_, ticket_), stranger(context_, ticket_);
@@ -406,6 +449,76 @@ TEST_F(LinkTest, KeepsOutASecondClientOfAStream) {
   EXPECT_EQ(read_all(here.get(), text.data(), text.size()), 10);
   EXPECT_EQ(text, "still here");
   EXPECT_EQ(came_.size(), 1);
+}
+
+TEST_F(LinkTest, AKeyBeginsOneStream) {
+  listen();
+  const LinkKeys own = RawClient::own_keys(context_, ticket_);
+  RawClient first(context_, ticket_, own);
+  first.hello(ticket_, "stream");
+  ASSERT_EQ(first.receive().kind, LinkKind::welcome);
+  Descriptor end = next_end();
+  server_->refuse(came_[0].peer, std::move(end), "its place is taken");
+  EXPECT_EQ(first.refusal(), "its place is taken");
+  for (const std::string stream : {"stream", "another"}) {
+    RawClient again(context_, ticket_, own);
+    again.hello(ticket_, stream, 2);
+    EXPECT_EQ(again.refusal(),
+              stream == "stream" ? "the session has ended this stream" : "its key has begun another stream");
+  }
+  EXPECT_EQ(came_.size(), 1);
+}
+
+TEST_F(LinkTest, AConnectionNamesOneKey) {
+  listen();
+  RawClient by_ticket(context_, ticket_, RawClient::keys_of(ticket_));
+  const LinkKeys own = make_link_keys();
+  for (int i = 0; i < 2; ++i) {  // the same one again
+    by_ticket.hello(ticket_, "", 1, false, own.open);
+    ASSERT_EQ(by_ticket.receive().kind, LinkKind::welcome);
+  }
+  by_ticket.hello(ticket_, "", 1, false, make_link_keys().open);
+  EXPECT_EQ(by_ticket.refusal(), "it has named another key of its own");
+}
+
+/// A ticket's holder who keeps connections with keys that begin no stream has as many as a stranger.
+TEST_F(LinkTest, ConnectionsWithoutAStreamAreLimited) {
+  listen();
+  std::list<RawClient> waiting;
+  for (int i = 0; i < 64; ++i) {
+    const LinkKeys own = make_link_keys();
+    RawClient& each = waiting.emplace_back(context_, ticket_, RawClient::keys_of(ticket_));
+    each.hello(ticket_, "", 1, false, own.open);
+    ASSERT_EQ(each.receive().kind, LinkKind::welcome);
+  }
+  std::string greeting;
+  EXPECT_NE(read_some(connect_from("127.0.0.1", server_->port()).get(), greeting), Reading::bytes);
+  waiting.clear();
+  const auto other = client(ticket_);
+  const Descriptor there = other->take_descriptor(), here = next_end();
+  say_something(there.get(), here.get(), "it has come in");
+}
+
+TEST_F(LinkTest, EachProgramHasAKeyOfItsOwn) {
+  listen();
+  const auto one = client(ticket_), two = client(ticket_);
+  wait_for([&] { return came_.size() == 2; });
+  const std::string of_ticket = RawClient::keys_of(ticket_).open;
+  EXPECT_NE(came_[0].peer.key, came_[1].peer.key);
+  for (const Came& each : came_) EXPECT_NE(each.peer.key, of_ticket);
+}
+
+TEST_F(LinkTest, TellsWhoIsRefusedWhy) {
+  listen();
+  const auto good = client(ticket_);
+  const Descriptor there = good->take_descriptor(), here = next_end();
+  const auto other = client(ticket_);
+  wait_for([&] { return came_.size() == 2; });
+  server_->refuse(came_[1].peer, std::move(came_[1].end), "its place is taken");
+  EXPECT_EQ(read_to_end(other->take_descriptor().get()), "");
+  wait_for([&] { return said_.has("has ended: its place is taken"); });
+  say_something(there.get(), here.get(), "the other one goes on");
+  EXPECT_THAT(lost_, IsEmpty());
 }
 
 TEST_F(LinkTest, KeepsOutWhoHasNoKey) {
