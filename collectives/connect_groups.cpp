@@ -87,6 +87,7 @@ json RankContext::announcement(const std::vector<GroupEntry>& groups) const {
                  {"machine", machine_identity()},
                  {"network", network_identity()},
                  {"pid", getpid()},
+                 {"made", monotonic_ns()},
                  {"start", process_start_time(getpid()).value_or(0)},
                  {"log", log_->mapping().shared_path()},
                  {"next_group", next_group_number_},
@@ -165,7 +166,8 @@ void RankContext::connect_group(const GroupEntry& entry, const std::map<int, jso
         fmt::format("group {} could not be connected: {}", identity.name, transport_text(std::current_exception())));
   }
   throw_if_aborted_since(*abort_flag_, attempt.abort_count);
-  entry.group->connected(std::move(members), seq, attempt.generation);
+  entry.group->connected(std::move(members), seq, attempt.generation,
+                         incarnation_of(identity.name, identity.ranks, announcements));
 }
 
 void RankContext::connect(const std::vector<GroupEntry>& groups, const Attempt& attempt) {

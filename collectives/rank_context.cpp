@@ -383,7 +383,8 @@ void RankContext::begin_recorded_cell(int64_t number) {
   if (begun.next_group > 0) next_group_number_ = begun.next_group;  // a regroup may have brought others' numbers
 }
 
-void RankContext::regroup(int64_t generation, const RankSet& given, std::chrono::milliseconds timeout) {
+void RankContext::regroup(int64_t generation, const RankSet& given, std::chrono::milliseconds timeout,
+                          std::optional<int64_t> aborts_before) {
   RankSet ranks = given;
   if (options_.player) {
     ranks = options_.player->take_regroup().value_or(live_ranks_);
@@ -400,7 +401,7 @@ void RankContext::regroup(int64_t generation, const RankSet& given, std::chrono:
     throw ArgumentError(
         fmt::format("dist::regroup: this is rank {}, which is not among {}", options_.rank, ranks.str()));
   generation_ = generation;
-  const int64_t aborts = abort_count();
+  const int64_t aborts = aborts_before.value_or(abort_count());
   std::vector<GroupEntry> complete;  // groups without a lost member
   for (const GroupEntry& entry : entries()) {
     if (!entry.group->member()) continue;

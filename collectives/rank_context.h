@@ -109,7 +109,11 @@ class RankContext {
   void destroy_group(const Group& handle);
 
   void abort(const std::string& reason);
-  void regroup(int64_t generation, const RankSet& given, std::chrono::milliseconds timeout);
+  /// Returns how often abort() was called.
+  int64_t abort_count() const;
+  /// `aborts`: the count from which on an abort() ends the call; without it, that at the call.
+  void regroup(int64_t generation, const RankSet& given, std::chrono::milliseconds timeout,
+               std::optional<int64_t> aborts = std::nullopt);
   /// Begins cell `number` (as users count) on a rank that is recorded or replayed. A replay connects the groups anew
   /// where the recorded rank did. Throws Error as Player::begin_cell() does. By the rank's own thread.
   void begin_recorded_cell(int64_t number);
@@ -157,7 +161,6 @@ class RankContext {
   std::map<int, Peer> read_peers(const std::map<int, nlohmann::json>& announcements);
   void connect_group(const GroupEntry& entry, const std::map<int, nlohmann::json>& announcements,
                      const Attempt& attempt, const Store& store);
-  int64_t abort_count() const;  // calls of abort() so far
 
   const ContextOptions options_;
   const std::shared_ptr<CollectiveLog> log_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "protocol/checksum.h"
+
 namespace lockstep::dist {
 
 std::string rank_key(const std::string& key, int rank) { return fmt::format("{}/rank-{}", key, rank); }
@@ -36,6 +38,17 @@ std::map<int, nlohmann::json> exchange(const Store& store, const std::string& ke
     for (int each : ranks) everyone[each] = nlohmann::json::parse(store->get(rank_key(key, each)));
   }
   return everyone;
+}
+
+uint64_t incarnation_of(const std::string& name, const std::vector<int>& ranks,
+                        const std::map<int, nlohmann::json>& announcements) {
+  uint64_t hash = protocol::fnv1a(name);
+  for (const int rank : ranks) {
+    const nlohmann::json& theirs = announcements.at(rank);
+    hash = protocol::fnv1a(
+        fmt::format(" {}:{}:{}", rank, theirs.at("pid").get<int64_t>(), theirs.at("made").get<int64_t>()), hash);
+  }
+  return hash == 0 ? 1 : hash;
 }
 
 }  // namespace lockstep::dist

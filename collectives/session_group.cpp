@@ -165,10 +165,16 @@ void check_device_works() {
   if (const auto context = current_context()) context->check_device_works();
 }
 
-void regroup_session(int64_t generation, const RankSet& ranks, const RankSet& members, double timeout_s) {
+void regroup_session(int64_t generation, const RankSet& ranks, const RankSet& members, double timeout_s,
+                     int64_t aborts) {
   const auto context = require_context("regroup");
   if (!members.empty()) set_session_members(members);
-  context->regroup(generation, ranks, milliseconds(timeout_s));
+  context->regroup(generation, ranks, milliseconds(timeout_s), aborts);
+}
+
+int64_t abort_count() {
+  const auto context = current_context();
+  return context ? context->abort_count() : 0;
 }
 
 void set_session_members(const RankSet& members) {

@@ -4,6 +4,7 @@
 // Threads: start_session_group, regroup_session and end_session_group on the run thread. Everything else is for any
 // thread and returns at once, also while the run thread is stuck.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -62,8 +63,12 @@ void end_replacement();
 void end_session_group();
 
 /// Does what dist::regroup does, without LibTorch's types, for protocol::Regroup. The ranks `members` of the session
-/// are the default group from then on; empty: as before.
-void regroup_session(int64_t generation, const RankSet& ranks, const RankSet& members, double timeout_s);
+/// are the default group from then on; empty: as before. `aborts`: abort_count() when the message came, since an abort
+/// that comes before the run thread is at the message ends it as well.
+void regroup_session(int64_t generation, const RankSet& ranks, const RankSet& members, double timeout_s,
+                     int64_t aborts);
+/// Returns how often the groups of this rank were aborted.
+int64_t abort_count();
 /// Makes the ranks `members` of the session the default group, unconnected, in a process that replaces a lost rank and
 /// runs its cells again; empty: all ranks. Local.
 void set_session_members(const RankSet& members);
@@ -132,6 +137,12 @@ void peers_left(int64_t cell, const RankSet& ranks, const std::map<std::string, 
 /// gave no time. Called before start_session_group.
 void watch_long_waits(double limit_s, std::function<void()> wake);
 LongWaits::Look long_waits();
+
+/// Tells a group of this process that calls of ranks on different machines differ: it throws CollectiveMismatch in the
+/// collective that it is in, or in the next one. `incarnation`: that of the log; `patience`: how long the rank gets to
+/// come to its next collective. Returns false where the group is not here, or has other connections by now.
+bool tell_of_mismatch(uint64_t incarnation, const CollectiveMismatch& mismatch,
+                      std::chrono::milliseconds patience = {}) noexcept;
 
 /// Names lines of cells in the errors of collectives that do not match: code address → "cell 7, line 4". Called once,
 /// at start.

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "collectives/watch/watched_group.h"
 #include "protocol/environment.h"
 #include "protocol/version.h"
 #include "python/agent/agent.h"
@@ -74,6 +75,7 @@ void add_handlers() {
   agent::add_handler("stacks", stacks, agent::Runs::aside);
   agent::add_handler("abort", [](const json&) { return json{{"connections", 0}}; });  // no group but those of dist::
   agent::add_handler("abort_groups", abort_groups, agent::Runs::aside);
+  agent::add_handler("mismatch", take_mismatch, agent::Runs::aside);
   // A program in C++ has no breakpoints and counts no steps.
   agent::add_handler("serve", [](const json&) { return json{{"stopped", nullptr}}; });
   agent::add_handler("detach", [](const json&) { return json{{"stopped", nullptr}}; });
@@ -120,6 +122,12 @@ void answer_from(const std::shared_ptr<CollectiveLog>& log) {
   Watched& mine = watched();
   const std::lock_guard lock(mine.mutex);
   if (mine.started) mine.log = log;
+}
+
+json take_mismatch(const json& request) {
+  constexpr std::chrono::milliseconds kPatience{100};
+  const CollectiveMismatch mismatch(request.at("message"), request.at("finding").get<Finding>());
+  return {{"told", tell_of_mismatch(request.at("incarnation"), mismatch, kPatience)}};
 }
 
 json progress_of(CollectiveLog& log) {

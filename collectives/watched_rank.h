@@ -18,6 +18,10 @@ std::string join_watched_job(const InitOptions& options);
 /// Lets the agent answer from the log of the groups that were made last.
 void answer_from(const std::shared_ptr<CollectiveLog>& log);
 
+/// Tells a group of this process that calls of ranks on different machines differ: {"incarnation", "message",
+/// "finding"}. Returns {"told": whether the group is here, with these connections}. For agents.
+nlohmann::json take_mismatch(const nlohmann::json& request);
+
 /// Returns the groups of a rank, with how far they are: {"default": {"enqueued": 4, "completed": 3}}.
 nlohmann::json progress_of(CollectiveLog& log);
 

@@ -4,7 +4,7 @@
 // Phases of a cell, per rank:
 //   Load → Loaded → Run → (Output | Value | Progress | FindingMessage | Waiting | LongWait)* → Done
 // or, where some rank could not load it: Load → Loaded → Drop. Regroup → Regrouped happens between cells only.
-// Interrupt, Abort, Query, Credit, PeersDone and Shutdown are control: the I/O thread answers them, also while a cell
+// Interrupt, Abort, Mismatch, Query, Credit, PeersDone and Shutdown are control: the I/O thread answers them, also while a cell
 // runs.
 #pragma once
 #include <algorithm>
@@ -135,6 +135,14 @@ struct Abort {
   std::string reason;
 };
 
+/// Ranks on different machines have called collectives of a group that differ. The rank throws CollectiveMismatch in the
+/// one that it is in, or in the next one, until Regroup.
+struct Mismatch {
+  uint64_t incarnation = 0;  // of the group: dist::log_layout::Group
+  std::string message;
+  Finding finding;
+};
+
 /// What Query asks, and the body of the Reply, which is {"error": why not} where there is no answer.
 namespace question {
 /// {"state": starting|idle|loading|running|waiting|regrouping|ending, "cell", "line" (first of the step that runs, or
@@ -223,7 +231,7 @@ struct Configure {
 struct Shutdown {};
 
 using HubMessage = std::variant<Prelude, Load, Drop, Run, Regroup, Interrupt, Abort, Query, Credit, PeersDone,
-                                Configure, Shutdown, Builtin>;
+                                Configure, Shutdown, Builtin, Mismatch>;
 
 // ---- worker → hub ------------------------------------------------------------------------------------------------
 

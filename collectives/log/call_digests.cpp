@@ -169,7 +169,10 @@ std::vector<CallDigests> call_digests(const CollectiveLogReader& log) {
     if (compares && group.size <= kRanksPerGroup) transfers.try_emplace(slot, mapping, group);
     const std::string ranks = group.step == 0 ? fmt::format("{}", fmt::join(group.named_ranks(), ","))
                                               : fmt::format("{}+{}", group.first, group.step);
-    digests.try_emplace(slot, name, fmt::format("{} #{} {} of {}", name, group.generation, group.size, ranks), group);
+    digests.try_emplace(
+        slot, name,
+        fmt::format("{} #{} {:x} {} of {}", name, group.generation, group.incarnation.load(), group.size, ranks),
+        group);
   }
   const uint64_t end = log.entries();
   for (uint64_t i = end; i-- > end - std::min<uint64_t>(end, kEntryCapacity);) {

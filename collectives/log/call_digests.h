@@ -31,7 +31,7 @@ LOCKSTEP_JSON(Transfer, kind, from, to, tag, number, amount, dtype, entry)
 
 /// Holds digests of the newest collectives of one group.
 struct CallDigests {
-  std::string key;  // the group's name, ranks and generation: only digests of the same key are compared
+  std::string key;  // the group's name, ranks, generation and incarnation: only digests of the same key are compared
   std::string group;
   int64_t newest = 0;  // its number
   std::vector<uint64_t> calls;  // signatures of the newest calls, the newest first

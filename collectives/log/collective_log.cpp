@@ -159,6 +159,7 @@ uint32_t CollectiveLog::add_group(const std::string& name, const std::vector<int
   group.shared_wait = kNoSharedMemory;
   for (uint32_t i = 0; i < kSignatureCapacity; ++i) mapping_.signature(slot, i).seq = 0;
   group.generation = 0;
+  group.incarnation = group.first_entry = 0;
   group.last_entered = group.last_before = first_seq;
   group.mismatch_seq = 0;
   group.cause = BreakCause::none;
@@ -368,6 +369,7 @@ std::vector<LoggedGroup> CollectiveLogReader::groups() const {
     view.ranks = group.named_ranks();
     view.unnamed = std::max(group.size, 0) - group.named();
     view.member = group.group_rank >= 0;
+    view.incarnation = group.incarnation;
     view.entered = group.last_entered;
     view.received_from_any = group.received_from_any;
     const int64_t sleep = group.shared_wait;

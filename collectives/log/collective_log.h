@@ -129,6 +129,7 @@ struct LoggedGroup {
   std::vector<int> ranks;  // of the default group
   int64_t unnamed = 0;  // how many more it has
   bool member = false;  // this rank is in it
+  uint64_t incarnation = 0;  // of its connections; 0: not known
   int64_t entered = 0;  // number of the last collective
   std::map<int, int64_t> sent, received;  // point to point: peer → how many sends to it, receives from it were begun
   int64_t received_from_any = 0;  // recv without a source that were begun

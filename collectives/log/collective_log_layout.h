@@ -1,5 +1,5 @@
 // The layout of the collective log in memory: one file (or anonymous memory) per rank, which that rank writes and which
-// any thread and any process of the same user reads at any time, also after the rank was killed. This is version 8;
+// any thread and any process of the same user reads at any time, also after the rank was killed. This is version 9;
 // docs/dist.md describes it in prose.
 //
 // Regions, in order: Header, groups, signatures (kSignatureCapacity per group), entries (a ring), words (a ring), code
@@ -20,7 +20,7 @@
 namespace lockstep::dist::log_layout {
 
 inline constexpr char kMagic[8] = {'L', 'S', 'C', 'O', 'L', 'L', 'O', 'G'};
-inline constexpr uint32_t kVersion = 8;
+inline constexpr uint32_t kVersion = 9;
 inline constexpr uint32_t kGroupCapacity = 256;
 inline constexpr uint32_t kSignatureCapacity = 128;  // per group
 inline constexpr uint32_t kEntryCapacity = 4096;
@@ -44,6 +44,7 @@ struct Header {
   uint32_t group_capacity, signature_capacity, entry_capacity, word_capacity, code_range_capacity;
   int32_t rank, world_size;
   Atomic<uint32_t> compares;  // 1: ranks compare their calls
+  Atomic<uint32_t> calls_are_read;  // 1: whoever compares them with those of other machines tells of what differs
   int64_t pid;
   uint64_t process_start;  // field 22 of /proc/PID/stat: a later process with the same pid has another
   int64_t realtime_minus_monotonic;  // ns, at start
@@ -73,6 +74,9 @@ struct Group {
   // Of a regular group, whose rank i is first + step * i in the default group. All groups of a mesh are. step 0: `ranks`.
   int32_t first, step;
   int64_t generation;
+  // A number that these connections of the group have on all its ranks, and no others; 0: it is not known. Entries of
+  // the group from number `first_entry` on are calls over them.
+  Atomic<uint64_t> incarnation, first_entry;
   Atomic<int64_t> last_entered;  // sequence number
   Atomic<int64_t> last_before;  // the sequence number of the last call before this generation
   Atomic<int64_t> shared_wait;  // for whom this rank sleeps in a collective, where the ranks share memory

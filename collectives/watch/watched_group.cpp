@@ -20,6 +20,7 @@ namespace {
 // How long the rank that saw a mismatch waits for the others to come to the same number, so that every rank's message
 // can name all calls; and how long a rank whose connection was closed waits for the death of a peer as its cause.
 constexpr auto kPatience = std::chrono::milliseconds(250);
+constexpr std::chrono::milliseconds kToldPatience{1000};  // for those who compare calls of different machines
 // How long a group that is closed waits for collectives that have not ended: those on a device, and those that a peer
 // may not have entered. Then it shuts the connections.
 constexpr std::chrono::milliseconds kCloseTimeout{1500};
@@ -73,6 +74,7 @@ void WatchedGroup::prepare(std::shared_ptr<BackendConnector> new_connector) {
     });
   std::lock_guard lock(mutex_);
   live_ = false;
+  incarnation_ = 0;
   std::swap(connector_, connector);  // the old one is destroyed after the lock: its thread may be asking for it
   peers_.clear();
   if (!connector_) return;  // closed: peers may still read the log
@@ -82,8 +84,44 @@ void WatchedGroup::prepare(std::shared_ptr<BackendConnector> new_connector) {
   slot_in_log().shared_wait = log_layout::kNoSharedMemory;  // the transport says otherwise
 }
 
-void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation) {
+namespace {
+/// Holds the groups of this process by incarnation. Never destroyed: agents' threads may outlive the library's objects.
+struct Incarnations {
+  std::mutex mutex;
+  std::map<uint64_t, std::weak_ptr<WatchedGroup>> groups;
+};
+Incarnations& incarnations() {
+  static auto* all = new Incarnations;
+  return *all;
+}
+}  // namespace
+
+bool tell_of_mismatch(uint64_t incarnation, const CollectiveMismatch& mismatch,
+                      std::chrono::milliseconds patience) noexcept {
+  std::shared_ptr<WatchedGroup> group;
+  {
+    Incarnations& all = incarnations();
+    const std::lock_guard lock(all.mutex);
+    if (const auto found = all.groups.find(incarnation); found != all.groups.end()) group = found->second.lock();
+  }
+  return group && group->tell_of_mismatch(incarnation, mismatch, patience);
+}
+
+void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation, uint64_t incarnation) {
   generation_ = generation;
+  // A reader that sees the new number reads the new entry with it.
+  slot_in_log().incarnation = 0;
+  slot_in_log().first_entry = log_->mapping().header().next_entry.load();
+  slot_in_log().incarnation = incarnation;
+  if (incarnation != 0) {
+    Incarnations& all = incarnations();
+    const std::lock_guard lock(all.mutex);
+    const std::weak_ptr<WatchedGroup> self = weak_from_this();
+    std::erase_if(all.groups, [&](const auto& each) {  // without lock(): this might then be who destroys the group
+      return each.second.expired() || (!each.second.owner_before(self) && !self.owner_before(each.second));
+    });
+    all.groups[incarnation] = self;
+  }
   if (slot_in_log().generation != generation) slot_in_log().last_before = seq;  // else peers are added
   slot_in_log().generation = generation;
   slot_in_log().last_entered = seq;
@@ -96,6 +134,9 @@ void WatchedGroup::connected(std::vector<PeerInGroup> peers, int64_t seq, int64_
     device_works_->take_failed();  // of the last generation; whoever was at it has ended
     device_failed_ = false;
     message_.clear();
+    incarnation_ = incarnation;
+    told_.reset();
+    is_told_ = false;
     broken_off_ = false;
     slot_in_log().state = GroupState::live;
     live_ = true;
@@ -120,6 +161,7 @@ void WatchedGroup::break_off(BreakCause cause, const std::string& message, const
     group.state = GroupState::broken;
     connector = connector_;
     broken_off_ = true;
+    told_changed_.notify_all();
   }
   for (const auto& operation : device_works_->cut())
     for (const Entered& entered : operation->entered) finish(entered, EntryState::failed);
@@ -176,13 +218,46 @@ void WatchedGroup::close() noexcept {
   slot_in_log().state = GroupState::closed;
 }
 
-void WatchedGroup::throw_unusable() const {
+bool WatchedGroup::tell_of_mismatch(uint64_t incarnation, const CollectiveMismatch& mismatch,
+                                    std::chrono::milliseconds patience) noexcept {
+  std::shared_ptr<BackendConnector> connector;
+  {
+    std::unique_lock lock(mutex_);
+    if (incarnation_ != incarnation || !connector_) return false;
+    if (told_) return true;
+    told_ = mismatch;
+    is_told_ = true;
+    told_changed_.notify_all();
+    connector = connector_;
+    told_changed_.wait_for(lock, patience, [this] { return broken_off_.load(); });
+  }
+  break_off(BreakCause::mismatch, told_words(mismatch), connector.get());
+  return true;
+}
+
+std::string WatchedGroup::told_words(const CollectiveMismatch& mismatch) const {
+  return fmt::format("group {} was shut down because {}. {}", identity_.name, mismatch.what(), identity_.advice);
+}
+
+void WatchedGroup::throw_if_told() {
+  std::optional<CollectiveMismatch> told;
+  {
+    const std::lock_guard lock(mutex_);
+    told = told_;
+  }
+  if (!told) return;
+  if (!broken_off_) break_off(BreakCause::mismatch, told_words(*told));
+  throw CollectiveMismatch(*told);
+}
+
+void WatchedGroup::throw_unusable() {
   {
     std::lock_guard lock(abort_->mutex);
     if (abort_->set)
       throw Aborted(fmt::format("the collectives of this rank were aborted: {}. {}", abort_->reason, identity_.advice),
                     abort_->reason);
   }
+  throw_if_told();
   std::lock_guard lock(mutex_);
   throw Error(message_.empty() ? fmt::format("group {} is not connected. {}", identity_.name, identity_.advice)
                                : message_);
@@ -191,6 +266,7 @@ void WatchedGroup::throw_unusable() const {
 Entered WatchedGroup::enter(const EntryFields& fields) {
   note_meeting();
   if (!live_.load(std::memory_order_acquire)) throw_unusable();
+  if (is_told_.load(std::memory_order_acquire)) throw_if_told();
   Group& group = slot_in_log();
   const int64_t seq = group.last_entered.load(std::memory_order_relaxed) + 1;
   const Entered entered{log_->begin(slot_, seq, fields), seq};
@@ -218,6 +294,7 @@ Entered WatchedGroup::enter(const EntryFields& fields) {
 Entered WatchedGroup::enter_point_to_point(EntryFields fields, int peer_group_rank, bool sends) {
   note_meeting();
   if (!live_.load(std::memory_order_acquire)) throw_unusable();
+  if (is_told_.load(std::memory_order_acquire)) throw_if_told();
   Group& group = slot_in_log();
   int64_t seq = 0;
   if (peer_group_rank < 0) {
@@ -387,6 +464,7 @@ std::set<int64_t> WatchedGroup::where_ranks_are() const {
 }
 
 void WatchedGroup::throw_if_mismatched() {
+  throw_if_told();
   if (const int64_t seq = mismatch_seen_by_anyone()) raise_mismatch(seq);
 }
 
@@ -400,6 +478,8 @@ void WatchedGroup::raise_message_mismatch() {
   for (const PeerInGroup& peer : peers_)
     if (peer.peer.log) sides.push_back({peer.peer.rank, peer.peer.log.get(), peer.slot});
   std::ranges::sort(sides, {}, &Side::rank);  // so that all ranks name the same message
+  const CollectiveLogReader reader(log_->mapping());
+  const auto places = [&](const CollectiveRecord& call) { return place_of(call, reader); };
   for (const Side& seer : sides) {
     const Group& group = seer.log->group(seer.slot);
     const int64_t seen = group.mismatch_seq.load();
@@ -411,10 +491,9 @@ void WatchedGroup::raise_message_mismatch() {
     const auto theirs = entry ? CollectiveLogReader(*other->log).record(*entry) : std::nullopt;
     if (!theirs) continue;
     const bool sent = is_send(*record);
-    throw_mismatch(
-        make_message_mismatch(sent ? seer.rank : other->rank, sent ? *record : *theirs, sent ? other->rank : seer.rank,
-                              sent ? *theirs : *record, CollectiveLogReader(log_->mapping())),
-        seen);
+    throw_mismatch(make_message_mismatch(sent ? seer.rank : other->rank, sent ? *record : *theirs,
+                                         sent ? other->rank : seer.rank, sent ? *theirs : *record, places),
+                   seen);
   }
   throw Error(
       fmt::format("group {} was shut down because a send and its recv differ. {}", identity_.name, identity_.advice));
@@ -450,7 +529,8 @@ void WatchedGroup::raise_mismatch(int64_t seq) {
     else
       missing.insert(peer.peer.rank);
   }
-  throw_mismatch(make_mismatch(identity_.name, seq, called, missing, reader), seq);
+  const auto places = [&](const CollectiveRecord& call) { return place_of(call, reader); };
+  throw_mismatch(make_mismatch(identity_.name, seq, called, missing, places), seq);
 }
 
 void WatchedGroup::fail(const Entered& entered, const std::exception_ptr& error,
@@ -528,8 +608,16 @@ std::pair<RankSet, std::string> WatchedGroup::Departures::cause() const {
 }
 
 void WatchedGroup::throw_peer_left(const std::string& what) {
-  const auto [left, why] = departures(peers_).cause();
+  Departures found = departures(peers_);
+  // Ranks may have left because of a mismatch with those of another machine, of which this one hears later.
+  const bool is_explained = !found.dead.empty() || !found.aborted.empty() || !found.closed.empty();
+  const bool may_be_told = check_ && !is_explained && log_->mapping().header().calls_are_read.load() != 0 &&
+                           std::ranges::any_of(peers_, [](const PeerInGroup& peer) { return !peer.peer.log; });
+  if (std::unique_lock lock(mutex_); may_be_told)
+    told_changed_.wait_for(lock, kToldPatience, [this] { return told_ || broken_off_; });
   throw_if_mismatched();
+  if (may_be_told) found = departures(peers_);
+  const auto [left, why] = found.cause();
   const std::string message =
       left.empty() ? fmt::format("a rank left {}: its connection closed. {}", what, identity_.advice)
                    : fmt::format("{} left the collective {}: {}. {}", left.words(), what, why, identity_.advice);

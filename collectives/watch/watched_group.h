@@ -6,6 +6,7 @@
 #pragma once
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <map>
@@ -128,12 +129,21 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   using MismatchHook = std::function<void(int64_t seq, const std::set<int64_t>& calls)>;
   void set_mismatch_hook(MismatchHook hook) { mismatch_hook_ = std::move(hook); }
 
+  /// Whoever compares the calls of ranks of different machines has found `mismatch` in the connections `incarnation`:
+  /// this rank throws it in its next collective. After `patience` the connections are shut down, so that a rank that
+  /// waits in a collective throws it there. Without liblockstep_interpose Gloo may forget a message that is written at
+  /// that moment, and waits for it; so ranks get a moment to leave by themselves. Returns false where the group has
+  /// other connections by now.
+  bool tell_of_mismatch(uint64_t incarnation, const CollectiveMismatch& mismatch,
+                        std::chrono::milliseconds patience) noexcept;
+
   /// Closes for good: the waits of peers throw that this rank has closed the group.
   void close() noexcept;
 
   /// Takes a new generation of connections in place of the old one. Sequence numbers continue after `seq`.
   void prepare(std::shared_ptr<BackendConnector> connector);
-  void connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation);
+  /// `incarnation`: that of the log; 0: ranks of other machines can't tell this rank of a mismatch.
+  void connected(std::vector<PeerInGroup> peers, int64_t seq, int64_t generation, uint64_t incarnation = 0);
   std::shared_ptr<BackendConnector> connector() const;
 
   /// Knows when its collectives ran on a device, while that is recorded.
@@ -141,7 +151,9 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
 
  private:
   log_layout::Group& slot_in_log() const { return log_->mapping().group(slot_); }
-  [[noreturn]] void throw_unusable() const;
+  [[noreturn]] void throw_unusable();
+  void throw_if_told();
+  std::string told_words(const CollectiveMismatch& mismatch) const;
   void publish(const Entered& entered, uint64_t signature);
   bool agrees(const PeerInGroup& peer, const Entered& entered, uint64_t signature) const;
   bool splits_agree(const PeerInGroup& peer, const Entered& entered, uint64_t peer_entry) const;
@@ -188,13 +200,21 @@ class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
   // Does not contain this rank. The rank's own thread changes it between generations only; others read it under mutex_.
   std::vector<PeerInGroup> peers_;
   std::atomic<bool> live_ = false, excluded_ = false, broken_off_ = false;
+  std::atomic<bool> is_told_ = false;  // told_ is set
   std::atomic<bool> device_failed_ = false;  // an operation of this rank has, and broke the group off
-  mutable std::mutex mutex_;  // connector_, message_
+  mutable std::mutex mutex_;  // connector_, message_, incarnation_, told_
   std::shared_ptr<BackendConnector> connector_;
   std::string message_;  // why it is unusable
+  uint64_t incarnation_ = 0;  // of the connections; 0: there are none, or it is not known
+  std::optional<CollectiveMismatch> told_;  // over the present connections
+  std::condition_variable told_changed_;
   MismatchHook mismatch_hook_;
   DeviceSpans device_spans_;
   std::shared_ptr<DeviceWorks> device_works_;
 };
+
+/// Tells the group of this process that has the connections `incarnation`. Returns false where there is none.
+bool tell_of_mismatch(uint64_t incarnation, const CollectiveMismatch& mismatch,
+                      std::chrono::milliseconds patience) noexcept;
 
 }  // namespace lockstep::dist

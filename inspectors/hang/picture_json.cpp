@@ -1,16 +1,13 @@
 #include "inspectors/hang/picture_json.h"
 
 #include "collectives/log/collective_log_layout.h"
+#include "collectives/log/collective_record_json.h"
 #include "protocol/json_fields.h"
 
 namespace lockstep::dist {
 
-LOCKSTEP_JSON(CallPlace, file, line, function)
-LOCKSTEP_JSON(CollectiveRecord, group, seq, op, dtype, shape, tensor_count, root, tag, tag_seq, reduce_op, bytes,
-              call_site, site_cell, site_offset, place, cell, step, entered_ns, done_ns, state, point_to_point,
-              through_c10d, async, thread, entry, on_device, looked_ns, reached_ns, started_ns)
-LOCKSTEP_JSON(LoggedGroup, name, unnamed, member, entered, sent, received, received_from_any, shares_memory, sleeps_for,
-              sleeps_in)
+LOCKSTEP_JSON(LoggedGroup, name, unnamed, member, incarnation, entered, sent, received, received_from_any,
+              shares_memory, sleeps_for, sleeps_in)
 
 }  // namespace lockstep::dist
 

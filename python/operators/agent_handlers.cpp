@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 
 #include "collectives/watch/device_queries.h"
+#include "collectives/watched_rank.h"
 #include "protocol/files.h"
 #include "protocol/utf8.h"
 #include "protocol/version.h"
@@ -187,6 +188,7 @@ json start_agent(const json& facts) {
     expect_invitations();
     agent::add_handler("stacks", stacks);
     expect_aborts();
+    agent::add_handler("mismatch", dist::take_mismatch, agent::Runs::aside);
     if (std::getenv(protocol::kJobVariable))
       agent::report_uncaught_exceptions(/*is_program=*/false, leave_dumps_of_abort);
   });

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -21,6 +23,7 @@
 #include "collectives/transport/backend_config.h"
 #include "collectives/transport/backend_factory.h"
 #include "collectives/transport/mixed_connector.h"
+#include "collectives/transport/store_connection.h"
 #include "collectives/transport/transport_text.h"
 #include "collectives/watch/caller.h"
 #include "collectives/watch/device_queries.h"
@@ -184,6 +187,7 @@ void connect_peers(JobBackend& backend, const Description& mine, const Store& st
                                              {"machine", dist::machine_identity()},
                                              {"records", recording != nullptr},
                                              {"pid", ::getpid()},
+                                             {"made", dist::monotonic_ns()},
                                              {"start", dist::process_start_time(::getpid()).value_or(0)},
                                              {"log", log.mapping().shared_path()},
                                              {"slot", group.slot()},
@@ -210,7 +214,7 @@ void connect_peers(JobBackend& backend, const Description& mine, const Store& st
         recording->record(std::move(transport), mine.label, group.identity().backend.str(), sharing, generation);
   }
   backend.set_transport(std::move(transport));
-  group.connected(std::move(members), seq, generation);
+  group.connected(std::move(members), seq, generation, dist::incarnation_of(mine.group, mine.ranks, announcements));
 }
 
 /// The groups of this rank, in the order in which they were made. They end with c10d's groups.
@@ -248,6 +252,47 @@ void remember(const Description& mine, const Store& store, bool loopback,
   MadeGroups& groups = made_groups();
   const std::lock_guard lock(groups.mutex);
   groups.all.push_back({mine, store, loopback, c10::weak_intrusive_ptr<JobBackend>(backend)});
+}
+
+/// The connection in which this rank waits for the others to connect its groups again, for abort_job_groups.
+struct Rendezvous {
+  std::mutex mutex;
+  std::shared_ptr<dist::StoreConnection> store;
+};
+Rendezvous& rendezvous() {
+  static auto* only = new Rendezvous;
+  return *only;
+}
+
+void set_rendezvous(std::shared_ptr<dist::StoreConnection> store) {
+  const std::lock_guard lock(rendezvous().mutex);
+  rendezvous().store = std::move(store);
+}
+
+/// Calls `meet` with a connection of its own to where `store` is. An abort_job_groups ends it that comes when there
+/// were `aborts` of them.
+void meet_until_aborted(const Store& store, int64_t aborts, std::chrono::milliseconds timeout,
+                        const std::function<void(const Store&)>& meet) {
+  const auto throw_if_aborted = [&] {
+    dist::AbortFlag& flag = *current_job_log()->abort;
+    const std::lock_guard lock(flag.mutex);
+    if (flag.count != aborts)
+      throw dist::Aborted(fmt::format("connecting the process groups was aborted: {}", flag.reason), flag.reason);
+  };
+  const auto own = std::make_shared<dist::StoreConnection>(store);
+  set_rendezvous(own);
+  try {
+    throw_if_aborted();
+    own->connect(timeout);
+    own->store()->setTimeout(timeout);
+    meet(own->store());
+  } catch (const std::exception&) {
+    set_rendezvous({});
+    throw_if_aborted();
+    throw;
+  }
+  set_rendezvous({});
+  throw_if_aborted();
 }
 
 /// Returns what this rank wishes for CPU tensors: shared memory, or what LOCKSTEP_BACKEND says, which may be unknown.
@@ -416,10 +461,13 @@ json compare_job_groups(const Call& call) {
   const MadeGroup& first = groups.front().first;  // the default group, which all ranks have
   json mine = json::object();
   for (const auto& [made, backend] : groups) mine[made.description.group] = made.description.ranks;
-  const auto theirs =
-      dist::exchange(first.store, fmt::format("regroup-{}/groups", arguments.at("generation").get<int64_t>()),
-                     first.description.global_rank, RankSet(arguments.at("live").get<std::vector<int>>()),
-                     {{"groups", mine}, {"is_fresh", arguments.at("is_fresh")}}, duration_of(arguments.at("timeout")));
+  const auto timeout = duration_of(arguments.at("timeout"));
+  std::map<int, json> theirs;
+  meet_until_aborted(first.store, arguments.at("aborts"), timeout, [&](const Store& store) {
+    theirs = dist::exchange(store, fmt::format("regroup-{}/groups", arguments.at("generation").get<int64_t>()),
+                            first.description.global_rank, RankSet(arguments.at("live").get<std::vector<int>>()),
+                            {{"groups", mine}, {"is_fresh", arguments.at("is_fresh")}}, timeout);
+  });
   for (const auto& [rank, said] : theirs)
     if (said.at("is_fresh")) fresh.push_back(rank);
   for (const auto& [made, backend] : groups) {
@@ -467,8 +515,9 @@ json reconnect_job_backend(const Call& call) {
     const auto connector = connector_of(group, mine.label, made.loopback);
     Description timed = mine;
     timed.timeout = duration_of(arguments.at("timeout"));
-    connect_peers(*backend, timed, made.store, fmt::format("regroup-{}", generation), connector, *job_log(),
-                  generation);
+    meet_until_aborted(made.store, arguments.at("aborts"), timed.timeout, [&](const Store& store) {
+      connect_peers(*backend, timed, store, fmt::format("regroup-{}", generation), connector, *job_log(), generation);
+    });
   }
   return json::object();
 }
@@ -483,15 +532,27 @@ json abort_job_groups(const Call& call) {
     log->abort->set = true;
     ++log->abort->count;
   }
-  log->log->mapping().header().aborted = 1;
+  dist::log_layout::Header& header = log->log->mapping().header();
+  std::strncpy(header.reason, reason.c_str(), sizeof header.reason - 1);
+  header.aborted = 1;
   for (const auto& [made, backend] : living_groups())
     backend->group()->break_off(dist::log_layout::BreakCause::aborted, fmt::format("aborted: {}", reason));
+  const std::lock_guard lock(rendezvous().mutex);
+  if (rendezvous().store) rendezvous().store->interrupt();
   return json::object();
 }
 
-json end_job_abort(const Call&) {
+json job_aborts(const Call&) {
+  const auto log = current_job_log();
+  if (!log) return {{"count", 0}};
+  const std::lock_guard lock(log->abort->mutex);
+  return {{"count", log->abort->count}};
+}
+
+json end_job_abort(const Call& call) {
   if (const auto log = current_job_log()) {
     const std::lock_guard lock(log->abort->mutex);
+    if (log->abort->count != call.arguments.at("aborts").get<int64_t>()) return json::object();  // aborted again
     log->abort->set = false;
     log->log->mapping().header().aborted = 0;
   }

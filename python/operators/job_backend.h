@@ -38,14 +38,19 @@ std::optional<JobRanks> ranks_of_job_group(const std::string& group);
 nlohmann::json compare_job_groups(const Call& call);
 
 /// Gives the group "group" new connections in place of those that it has; a group of which a rank is not among "live"
-/// gets none, and says so, as does one that the ranks "without" have not made. Collective over its live ranks. "box" and "cuda" as in make_job_backend, "generation": a number
-/// that no earlier call had, "timeout" (seconds).
+/// gets none, and says so, as does one that the ranks "without" have not made. Collective over its live ranks. "box"
+/// and "cuda" as in make_job_backend, "generation": a number that no earlier call had, "timeout" (seconds), "aborts":
+/// what job_aborts said before; an abort_job_groups after that ends this call, and compare_job_groups, with
+/// dist::Aborted.
 nlohmann::json reconnect_job_backend(const Call& call);
 
 /// Frees a rank of a session from the collectives of all its groups, for the "reason"; they need new connections then,
-/// and end_job_abort after these. Any thread may call it.
+/// and end_job_abort after these, which does nothing where there were more than "aborts" meanwhile. Any thread may call
+/// it.
 nlohmann::json abort_job_groups(const Call& call);
 nlohmann::json end_job_abort(const Call& call);
+/// Returns the "count" of abort_job_groups.
+nlohmann::json job_aborts(const Call& call);
 
 /// Collectives from here on are those of statement "step" of "cell". Returns how often this process has met other ranks
 /// so far ("meetings": collectives/log/meetings.h).

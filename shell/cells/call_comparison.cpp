@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "collectives/log/call_mismatch.h"
 #include "inspectors/findings/about.h"
 #include "inspectors/hang/mismatch.h"
 #include "inspectors/hang/words.h"
@@ -14,7 +15,9 @@ namespace {
 
 constexpr const char* kInspector = "collectives";  // as in the findings of ranks of one machine
 constexpr size_t kRecords = 256;  // of each rank, among which a call is looked for
-constexpr std::chrono::milliseconds kLinesLimit{1000};
+constexpr std::chrono::milliseconds kLinesLimit{1000}, kAgain{10};
+// How long the other ranks get to come to the same number, so that the message names all calls: as on one machine.
+constexpr std::chrono::milliseconds kPatience{250};
 
 bool overlap(const dist::DifferingCalls& one, const dist::DifferingCalls& other) {
   return one.key == other.key && one.first <= other.last && other.first <= one.last;
@@ -35,7 +38,67 @@ std::string line_of(const inspect::HangPicture& picture, int rank, uint64_t entr
 
 }  // namespace
 
+void CallComparison::take(const std::vector<dist::NewCall>& calls) {
+  for (const dist::NewCall& each : calls) {
+    if (table_.add(each) != CallTable::Seen::differs || difference_ || !host_.runs()) continue;
+    difference_ = {.incarnation = each.incarnation, .seq = each.seq, .found_at = EventLoop::Clock::now()};
+    look_.set_after({}, [this] { look(); });
+  }
+}
+
+/// Has the ranks of the group raise it. Not after the cell, in which they would have raised it: find() reports it then.
+void CallComparison::look() {
+  const Difference about = *difference_;
+  inspect::HangPicture picture;
+  picture.ranks = hangs_.pictures().logs_of(services_.workers.live(), {.recent = kRecords});
+  std::string group;
+  RankSet members;
+  std::map<int, dist::CalledHere> called;
+  for (const inspect::RankPicture& rank : picture.ranks)
+    for (const dist::LoggedGroup& each : rank.groups) {
+      if (each.incarnation != about.incarnation) continue;
+      group = each.name;
+      members = members | RankSet(each.ranks);
+      members.insert(rank.rank);  // the log may not name it
+      for (const dist::CollectiveRecord& record : rank.recent)
+        if (record.group == group && record.seq == about.seq && !record.point_to_point)
+          called[rank.rank] = {.record = record, .recent = rank.recent};
+    }
+  RankSet missing = members & services_.workers.live();
+  for (const auto& [rank, call] : called) missing.erase(rank);
+  const bool may_come = EventLoop::Clock::now() < about.found_at + kPatience;
+  if (may_come && host_.runs() && (called.size() < 2 || !missing.empty()))
+    return look_.set_after(kAgain, [this] { look(); });
+  // Ranks of one machine that differ have found it themselves, and the others hear that they have left.
+  std::map<std::string, std::set<std::string>> calls_of;  // a machine's
+  for (const auto& [rank, call] : called)
+    calls_of[services_.workers.rank(rank).hello.machine].insert(describe(call.record));
+  const bool have_found = std::ranges::any_of(calls_of, [](const auto& each) { return each.second.size() > 1; });
+  const bool is_known = std::ranges::any_of(calls_, [&](const dist::DifferingCalls& each) {  // of an earlier cell
+    return each.group == group && each.first <= about.seq && about.seq <= each.last;
+  });
+  if (called.size() > 1 && host_.runs() && !is_known && !have_found) {
+    name_lines(picture, [&](const dist::CollectiveRecord& each) {
+      return each.group == group && each.seq == about.seq && !each.point_to_point;
+    });
+    std::map<const dist::CollectiveRecord*, std::string> lines;
+    for (const auto& [rank, call] : called) lines[&call.record] = line_of(picture, rank, call.record.entry);
+    const dist::CollectiveMismatch mismatch = dist::make_mismatch(
+        group, about.seq, called, missing, [&](const dist::CollectiveRecord& call) { return lines[&call]; });
+    if (host_.runs()) {  // it may be over while ranks were asked for lines
+      services_.workers.hub().send(
+          members & services_.workers.live(),
+          protocol::Mismatch{
+              .incarnation = about.incarnation, .message = mismatch.what(), .finding = mismatch.finding});
+      host_.told();
+    }
+  }
+  difference_.reset();
+}
+
 std::optional<Finding> CallComparison::find(const CellRun& run) {
+  difference_.reset();
+  look_.cancel();
   if (!services_.options.check_collectives || services_.workers.share_machine()) return std::nullopt;
   Digests digests;
   std::map<std::string, RankSet> members;

@@ -42,7 +42,8 @@ CellRunner::CellRunner(EventLoop& loop, ObjectSource& compiler, RankGroup& worke
              {.add_finding = [this](Finding finding, int64_t number) { add_finding(std::move(finding), number, -1); },
               .interrupt = [this](const RankSet& ranks) { stopper_.interrupt(ranks); },
               .end_what_stays = [this] { stopper_.end_what_stays(); }}),
-      comparison_(services_, hangs_, queries_) {
+      comparison_(services_, hangs_, queries_,
+                  {.runs = [this] { return !cells_.busy().empty(); }, .told = [this] { connections_.lose_step(); }}) {
   output_.expect(workers.live());
 }
 
@@ -129,8 +130,14 @@ std::optional<RestartedRank> CellRunner::restart(int rank, const protocol::Confi
     failure = std::current_exception();
   }
   const auto is_dead = [&] { return services_.workers.rank(rank).state == RankInfo::State::dead; };
-  if (!is_dead()) services_.workers.kill(rank);  // half of a rank is none
+  if (!is_dead()) {  // half of a rank is none
+    end_of_replay_ = !services_.workers.has_store() ? "the session ended it: without the store it can't come back"
+                     : failure                      ? "the session ended it, since it could not start again"
+                                                    : "the session ended it: it was not back at the interrupt";
+    services_.workers.kill(rank);
+  }
   services_.loop.run_until(is_dead, Clock::now() + kAbortLimit);
+  end_of_replay_.clear();
   replay_.reset();
   if (failure) std::rethrow_exception(failure);
   return std::nullopt;
@@ -455,6 +462,10 @@ void CellRunner::has_left(int rank) {
 
 void CellRunner::died(int rank, const protocol::CellError& last_words) {
   protocol::CellError error = last_words;
+  if (!end_of_replay_.empty() && error.type == "SIGKILL") {
+    error.type = "session_error";
+    error.message = end_of_replay_;
+  }
   if (const std::string& host = services_.workers.rank(rank).host; !host.empty() && !services_.workers.share_machine())
     error.message += "\nit was on host " + host;
   error.message += note_last_step(rank);

@@ -102,6 +102,7 @@ class CellRunner {
   void last_output(int rank, Stream stream, std::string bytes);
   void died(int rank, const protocol::CellError& error);
   void has_left(int rank);
+  void calls(const std::vector<dist::NewCall>& calls) { comparison_.take(calls); }
   void store_ended(const std::string& how) { connections_.store_ended(how); }
 
   /// Returns what the cell that is prepared or served does, from the collective logs; nothing where there is none.
@@ -159,6 +160,7 @@ class CellRunner {
   GroupConnections connections_;
   PastCells past_;
   std::unique_ptr<RankReplay> replay_;  // while a rank is started again
+  std::string end_of_replay_;  // the session ends that rank: how, in words
   CellPreparation preparation_;
   DeathReports deaths_;
   RankQueries queries_;

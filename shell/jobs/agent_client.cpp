@@ -98,7 +98,8 @@ AgentAnswer read_agent_answer(std::string_view line) {
 
 std::map<int, AgentAnswer> ask_ranks(const std::vector<JobMember>& ranks, const json& request,
                                      std::chrono::milliseconds limit) {
-  const std::string line = request.dump() + "\n";
+  // Text from a log may end within a character.
+  const std::string line = request.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
   std::map<int, Request> requests;
   std::vector<Request*> open;
   std::map<std::shared_ptr<RankProxy>, std::vector<JobMember>> elsewhere;

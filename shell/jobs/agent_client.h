@@ -49,10 +49,11 @@ class RankProxy {
   virtual void to_local_time(inspect::Evidence& evidence) const = 0;
 };
 
-/// Requests that a rank's proxy answers from the rank's collective log, if it has one: {"logs": [Evidence]}, and
-/// {"digests": [dist::CallDigests]}.
+/// Requests that a rank's proxy answers from the rank's collective log, if it has one: {"logs": [Evidence]},
+/// {"digests": [dist::CallDigests]} and {"call": LoggedCall} (job_logs.h).
 inline constexpr const char* kLogRequest = "log";
 inline constexpr const char* kDigestsRequest = "digests";
+inline constexpr const char* kCallRequest = "call";
 
 /// Sends `request` ({"request": "status", …}) to all `ranks` at once and waits for their answers, at most `limit` for
 /// all of them. Returns them by rank. Ranks that are dead are not asked. Throws nothing for failures of ranks.

@@ -6,11 +6,19 @@
 #include <map>
 
 #include "collectives/log/collective_log.h"
+#include "collectives/log/collective_record_json.h"
 #include "inspectors/hang/straggler.h"
 #include "protocol/dist_error.h"
 #include "protocol/job.h"
 
+namespace lockstep::dist {
+LOCKSTEP_JSON(FoundCall, call, signature, recent)
+}  // namespace lockstep::dist
+
 namespace lockstep::shell {
+
+LOCKSTEP_DECLARED_JSON(LoggedCall, ranks, found)
+
 namespace {
 
 using inspect::Evidence;
@@ -138,6 +146,15 @@ std::optional<Evidence> read_rank_log(const std::string& folder, int rank, int64
 std::vector<dist::CallDigests> read_call_digests(const std::string& folder, int rank, int64_t pid) {
   const auto log = open_log(folder, rank, pid);
   return log ? dist::call_digests(*log) : std::vector<dist::CallDigests>();
+}
+
+LoggedCall read_logged_call(const std::string& folder, int rank, int64_t pid, const nlohmann::json& request) {
+  const auto log = open_log(folder, rank, pid);
+  const uint64_t incarnation = request.value("incarnation", uint64_t{0});
+  if (!log || incarnation == 0) return {};
+  return {.ranks = dist::ranks_of(*log, incarnation),
+          .found =
+              dist::find_call(*log, incarnation, request.value("seq", int64_t{0}), request.value("recent", size_t{0}))};
 }
 
 void add_rank_log(Evidence log, inspect::Remains& remains) {

@@ -127,6 +127,7 @@ int JobRun::run() {
     look_for_ranks();
     if (const auto verdict = folder_->verdict(); verdict && verdict->ends && !std::exchange(ending_, true))
       launcher_->signal(SIGTERM);
+    say_if_judge_is_silent();
   });
   progressed_at_ = EventLoop::Clock::now();
   plan_next_look();
@@ -156,6 +157,7 @@ void JobRun::on_rank(const JobMember& rank) {
   place_of_[rank.facts.rank] = {rank.proxy.get(), rank.folder()};
   is_of_this_machine_alone_ = rank.facts.local_world_size == rank.facts.world_size;
   watched_.emplace(process_of(rank), rank);
+  if (calls_ && !rank.proxy) calls_->watch().add(rank.facts.pid, protocol::rank_log(rank.folder(), rank.facts.rank));
   if (rank.facts.run.empty() || !runs_.insert(rank.facts.run).second) return;
   for (auto& [process, each] : std::exchange(unclaimed_, {})) {
     on_remote_rank(each.rank);
@@ -226,6 +228,7 @@ void JobRun::on_rank_end(const JobMember& rank, SeenEnd end, const inspect::Rema
   end.after_failure = ending_ || (failed_ && !is_first);
   end.out_of_memory = end.out_of_memory && !end.after_failure;
   watched_.erase(process_of(rank));
+  if (calls_ && !rank.proxy) calls_->watch().remove(rank.facts.pid);
   look_for_stops();
   if (is_watched(end.rank)) return;  // the launcher has started the rank again
   if (rank.proxy) left_[end.rank] = left;

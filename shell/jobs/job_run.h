@@ -25,6 +25,7 @@
 #include "protocol/descriptor.h"
 #include "protocol/finding.h"
 #include "shell/hosts/host.h"
+#include "shell/jobs/call_judge.h"
 #include "shell/jobs/job_findings.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/jobs/job_output_tail.h"
@@ -106,6 +107,7 @@ class JobRun {
   void add_lost_hosts(std::vector<Finding>& findings) const;
   /// Whether a `lockstep run` on another machine judges the job, which has a relay here.
   bool is_judged_elsewhere() const;
+  void say_if_judge_is_silent();
   /// Waits for the verdict of the judge. Returns false where the judge is gone and has given none.
   bool take_verdict();
   void say_verdict(bool ends);
@@ -143,6 +145,7 @@ class JobRun {
   std::unique_ptr<JobSignals> signals_;
   std::unique_ptr<JobPrompts> prompts_;
   std::unique_ptr<RankWatch> ranks_here_;
+  std::unique_ptr<CallJudge> calls_;  // where there are other machines
   std::vector<std::shared_ptr<RemoteHost>> hosts_;
   std::map<std::string, const RemoteHost*> machines_;  // that have a relay, by dist::machine_identity()
   std::set<const RemoteHost*> told_silent_;  // machines whose silence has been reported
@@ -170,6 +173,7 @@ class JobRun {
   inspect::Remains last_picture_;  // of the ranks that ran: at the first failure, or in a stall that has not ended
   std::vector<Finding> verdict_;  // of a hang that ends the job, or of one that was interrupted
   bool ending_ = false;  // the launcher has been asked to end
+  bool told_judge_silent_ = false;
   bool failed_ = false;  // a rank has: most launchers end the others then
   bool failed_before_interrupt_ = false;
   bool warned_ = false;  // about a stall that is not proven, since the last progress

@@ -67,6 +67,7 @@ std::string place_of_call(const inspect::Remains& remains, int rank, uint64_t en
 }  // namespace
 
 void JobRun::start_relays() {
+  if (!options_.hosts.empty()) calls_ = std::make_unique<CallJudge>(loop_, [this] { return running(); });
   for (const Host& each : options_.hosts)
     hosts_.push_back(RemoteHost::start(loop_, each, options_.remote_program, /*hub=*/"", listener_of_host()));
   // The job may end a moment after it has begun.
@@ -84,8 +85,10 @@ RemoteHost::Listener JobRun::listener_of_host() {
                            const std::vector<SeenEnd>& ends) { reports_[{&host, folder}] = ends; },
           .changed = [this](const RemoteHost& host) { on_host_change(host); },
           .session =
-              [](FromRelay&& message, std::vector<std::string>) {
+              [this](FromRelay&& message, std::vector<std::string> frames) {
                 if (const auto* warning = std::get_if<RelayWarning>(&message)) write_message(warning->text);
+                const auto* calls = std::get_if<CallsMade>(&message);
+                if (calls && !frames.empty()) calls_->take(unpacked(*calls, frames.front()));
               }};
 }
 
@@ -157,6 +160,7 @@ std::vector<Finding> JobRun::differing_calls_of(const inspect::Remains& remains)
 }
 
 bool JobRun::find_differing_calls() {
+  if (calls_ && calls_->has_told_lately()) return false;
   const std::vector<JobMember> ranks = running();
   std::map<int, std::vector<dist::CallDigests>> digests;
   std::vector<JobMember> elsewhere;
@@ -232,6 +236,17 @@ void JobRun::add_lost_hosts(std::vector<Finding>& findings) const {
 }
 
 bool JobRun::is_judged_elsewhere() const { return folder_->judge().has_value(); }
+
+void JobRun::say_if_judge_is_silent() {
+  const auto judge = folder_->judge();
+  if (!judge || judge->is_silent == told_judge_silent_) return;
+  told_judge_silent_ = judge->is_silent;
+  write_message(judge->is_silent
+                    ? fmt::format("no word for 10 s from `lockstep run` on {}, which judges this job: this one does if "
+                                  "that lasts for 120 s",
+                                  judge->host)
+                    : fmt::format("`lockstep run` on {} answers again", judge->host));
+}
 
 bool JobRun::take_verdict() {
   const auto has_verdict = [this] { return folder_->verdict().has_value(); };

@@ -100,6 +100,7 @@ struct RelayHello {
   std::string machine;  // dist::machine_identity()
   std::string hub;  // the path of the socket at which ranks there come to the hub of this process; empty: there is none
   int gpus = 0;  // for the ranks of a session
+  std::string processor;  // its kind, as Linux names it
 };
 /// A rank of this user runs there, or describes itself otherwise than before.
 struct RankSeen {
@@ -126,6 +127,16 @@ struct Pong {
   int64_t number = 0;
   int64_t time_ns = 0;  // CLOCK_REALTIME there
   int64_t monotonic_ns = 0;  // CLOCK_MONOTONIC there
+};
+/// Calls that ranks there have made since the last such message, of which other machines have to have the same. Frame 0
+/// has their signatures, of eight bytes each, in the order of `runs`.
+struct CallsMade {
+  struct Run {  // calls of one group that follow one another
+    uint64_t incarnation = 0;  // dist::NewCall
+    int64_t first = 0;  // number of the first
+    int64_t count = 0;
+  };
+  std::vector<Run> runs;
 };
 /// The ranks of a session can't be started there. RanksStarted says that they are.
 struct RanksFailed {
@@ -183,12 +194,14 @@ LOCKSTEP_MESSAGE("read_logs", ReadLogs, number, ranks, recent, digests)
 LOCKSTEP_EMPTY_MESSAGE("end_soon", EndSoon)
 LOCKSTEP_MESSAGE("to_ranks", ToRanks, ranks)
 LOCKSTEP_MESSAGE("piece", Piece, connection, opens)
-LOCKSTEP_MESSAGE("hello", RelayHello, version, protocol, host, machine, hub, gpus)
+LOCKSTEP_MESSAGE("hello", RelayHello, version, protocol, host, machine, hub, gpus, processor)
 LOCKSTEP_MESSAGE("rank", RankSeen, facts, socket)
 LOCKSTEP_MESSAGE("gone", RankGone, end, evidence, unread, faults)
 LOCKSTEP_MESSAGE("report", LauncherReport, folder, ends)
 LOCKSTEP_MESSAGE("answer", AskAnswer, number, answers)
 LOCKSTEP_MESSAGE("pong", Pong, number, time_ns, monotonic_ns)
+LOCKSTEP_JSON(CallsMade::Run, incarnation, first, count)
+LOCKSTEP_MESSAGE("calls", CallsMade, runs)
 LOCKSTEP_MESSAGE("failed", RanksFailed, why)
 LOCKSTEP_MESSAGE("ended", RankEnded, rank, how, signal, core, last_lines, ends, log)
 LOCKSTEP_MESSAGE("store_ended", StoreEnded, how, last_lines)
@@ -203,6 +216,6 @@ using ToRelay = std::variant<Ask, Ping, JudgedElsewhere, JudgesVerdict, Piece, S
                              PutFile, ReadLogs, EndSoon, ToRanks>;
 using FromRelay =
     std::variant<RelayHello, RankSeen, RankGone, LauncherReport, AskAnswer, Pong, Piece, RanksStarted, RanksFailed,
-                 RankEnded, StoreEnded, RelayWarning, RelaySignalled, Logs, FromRanks, RanksLeft, FileTaken>;
+                 RankEnded, StoreEnded, RelayWarning, RelaySignalled, Logs, FromRanks, RanksLeft, FileTaken, CallsMade>;
 
 }  // namespace lockstep::shell

@@ -68,6 +68,8 @@ void RemoteHost::start(const Host& host, const std::string& program) {
   launch.input = to.read.get();
   launch.output = from.write.get();
   launch.outputs = {1};  // what ssh and srun complain of is for the user
+  // Of an srun that is killed the relay would not hear. It ends with its input.
+  launch.dies_with_shell = launcher_ != "srun";
   child_ = std::make_unique<Child>(launch);
   begin(std::move(to.write), std::move(from.read));
 }
@@ -218,7 +220,11 @@ void RemoteHost::hang_up(std::string why) {
 void RemoteHost::take_messages() {
   take_event(has_messages_.get());
   const auto self = shared_from_this();
-  for (auto& [message, frames] : std::exchange(messages_, {})) take(std::move(message), std::move(frames));
+  try {
+    for (auto& [message, frames] : std::exchange(messages_, {})) take(std::move(message), std::move(frames));
+  } catch (const ChannelError& error) {
+    hang_up(error.what());
+  }
   if (lost_words_.empty() || state_ == State::lost) return;
   state_ = State::lost;
   members_.clear();

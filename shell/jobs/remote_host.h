@@ -74,6 +74,8 @@ class RemoteHost : public RankProxy, public std::enable_shared_from_this<RemoteH
   /// Returns the message for a host that answers after its silence was reported.
   std::string answers_again() const;
 
+  /// Returns the kind of its processors, as Linux names it; empty where that is not known.
+  std::string processor() const { return hello_ ? hello_->processor : ""; }
   /// Returns how many GPUs ranks of a session can have there.
   int gpus() const { return hello_ ? hello_->gpus : 0; }
   /// Returns how far, in nanoseconds, CLOCK_MONOTONIC there is ahead of the one here.

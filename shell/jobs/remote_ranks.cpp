@@ -11,6 +11,7 @@
 #include "inspectors/hang/picture_json.h"
 #include "protocol/error.h"
 #include "protocol/slurm_signals.h"
+#include "shell/jobs/call_watch.h"
 
 namespace lockstep::shell {
 namespace {
@@ -68,6 +69,8 @@ void RemoteRanks::take(FromRelay&& message, std::vector<std::string> frames) {
     take(*started);
   } else if (const auto* failed = std::get_if<RanksFailed>(&message)) {
     listener_.failed(fmt::format("host {}: {}", host_->name(), failed->why));
+  } else if (const auto* calls = std::get_if<CallsMade>(&message)) {
+    if (listener_.calls && !frames.empty()) listener_.calls(unpacked(*calls, frames.front()));
   } else if (auto* sent = std::get_if<FromRanks>(&message)) {
     take(*sent, std::move(frames));
   } else if (const auto* left = std::get_if<RanksLeft>(&message)) {

@@ -99,7 +99,8 @@ void PlacedRanks::start_place(size_t place) {
        .store_ended = listener_.store_ended,
        .warning = listener_.warning,
        .sent = [this](Carried message, const std::map<int, int>& lives) { hub_.deliver(std::move(message), lives); },
-       .left = [this](const RankSet& ranks, const std::map<int, int>& lives) { hub_.deliver_ends(ranks, lives); }});
+       .left = [this](const RankSet& ranks, const std::map<int, int>& lives) { hub_.deliver_ends(ranks, lives); },
+       .calls = listener_.calls});
 }
 
 void PlacedRanks::started(size_t place, const RanksStarted& what) {

@@ -26,6 +26,7 @@ class PlacedRanks {
     std::function<void(int rank)> ended;  // end() says how
     std::function<void(const std::string& how, const std::string& last_lines)> store_ended;
     std::function<void(const std::string& text)> warning;
+    std::function<void(const std::vector<dist::NewCall>&)> calls;  // RankPlace::Listener::calls
   };
 
   PlacedRanks(RankPlaces places, Hub& hub, Listener listener);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/log/new_calls.h"
 #include "inspectors/hang/picture.h"
 #include "protocol/error.h"
 #include "protocol/variant_json.h"
@@ -74,6 +75,8 @@ class RankPlace {
     /// Its ranks have sent this, or their connections have ended: Hub::deliver() and deliver_ends().
     std::function<void(Carried message, const std::map<int, int>& lives)> sent = {};
     std::function<void(const RankSet& ranks, const std::map<int, int>& lives)> left = {};
+    /// Its ranks have made these calls, which no rank there had made before.
+    std::function<void(const std::vector<dist::NewCall>&)> calls = {};
   };
   virtual ~RankPlace() = default;
   RankPlace(const RankPlace&) = delete;

@@ -79,7 +79,7 @@ std::optional<int> variable(const char* name, int least) {
   return number;
 }
 
-/// Its ranks compute nothing: the devices are those of another machine.
+/// Of ranks that compute nothing, or on other machines: what is there is not looked at.
 SessionPlan plan_rehearsal(const SessionOptions& options) {
   SessionPlan plan;
   plan.world_size =
@@ -139,7 +139,7 @@ std::string backend_on_cpu(const SessionOptions& options, int world_size) {
   // A session that a cell has started inherits that of its own session, which may be on GPUs.
   if (!leaves_it && !wish.empty() && wish != "auto" && wish != kSharedMemory && !wish.ends_with("nccl"))
     throw UsageError("LOCKSTEP_BACKEND is '" + wish + "'; it has to be auto, gloo or shared_memory");
-  return options.is_here() && world_size > 1 && world_size <= kMostSharing && !leaves_it ? kSharedMemory : "gloo";
+  return world_size > 1 && world_size <= kMostSharing && !leaves_it ? kSharedMemory : "gloo";
 }
 
 /// Returns, per rank, an index into the visible GPUs.
@@ -176,7 +176,13 @@ SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
   check_backend(options.backend);
   const auto threads = variable("LOCKSTEP_THREADS", 1);
   (void)fold_time();  // a wrong one is found before anything starts
+  if (options.backend == kSharedMemory && !options.is_here())
+    throw UsageError("--backend shared_memory: ranks on several machines use Gloo. Leave it out");
   if (options.rehearsal) return plan_rehearsal(options);
+  if (!options.is_here()) {  // other machines look at what they have
+    (void)descriptor_limit();
+    return plan_rehearsal(options);
+  }
   if (options.num_processes) check_size(*options.num_processes);
 
   if (!gpus.problem.empty()) {
@@ -193,9 +199,6 @@ SessionPlan plan_session(const SessionOptions& options, const Gpus& gpus) {
     throw UsageError(
         "--backend shared_memory: it is for tensors of the CPU. Hide the GPUs to run on the CPU "
         "(CUDA_VISIBLE_DEVICES= lockstep)");
-
-  if (options.backend == kSharedMemory && !options.is_here())
-    throw UsageError("--backend shared_memory: ranks on several machines use Gloo. Leave it out");
 
   SessionPlan plan;
   const int asked = options.gpu_ids.empty() ? gpus.count() : static_cast<int>(options.gpu_ids.size());

@@ -25,6 +25,7 @@
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
 #include "protocol/files.h"
+#include "protocol/job.h"
 #include "protocol/pipe_channel.h"
 #include "protocol/runtime_folder.h"
 #include "protocol/slurm_signals.h"
@@ -32,12 +33,14 @@
 #include "protocol/version.h"
 #include "shell/hosts/host.h"
 #include "shell/hosts/tunnels.h"
+#include "shell/jobs/call_watch.h"
 #include "shell/jobs/job_findings.h"
 #include "shell/jobs/job_folder.h"
 #include "shell/jobs/job_logs.h"
 #include "shell/jobs/job_picture.h"
 #include "shell/jobs/rank_watch.h"
 #include "shell/jobs/relay_messages.h"
+#include "shell/processes/deadline.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/gpus.h"
 #include "shell/processes/session_directory.h"
@@ -52,6 +55,8 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr auto kEndsLimit = 5s;  // for ranks that are asked to end when the relay is
+constexpr auto kAlone = 10s;  // without a word from the session, once this process has got SIGTERM
+constexpr auto kSilentAfter = 10s;  // without a word from the judge: a `lockstep run` here is told
 constexpr auto kLonely = 120s;  // without a word from the judge, which asks every 2 s; or with nobody who reads
 
 /// Returns the ranks of all jobs of this user, and of a session those in the folder `own`.
@@ -63,10 +68,14 @@ std::vector<JobMember> all_ranks(const std::string& own) {
   return ranks;
 }
 
-/// Returns what kLogRequest or kDigestsRequest asks for.
-AgentAnswer by_log_of(const JobMember& rank, const std::string& request) {
-  if (request == kDigestsRequest)
+/// Returns what kLogRequest, kDigestsRequest or kCallRequest asks for.
+AgentAnswer by_log_of(const JobMember& rank, const json& request) {
+  const std::string what = request.value("request", "");
+  if (what == kDigestsRequest)
     return {.body = {{"ok", true}, {"digests", read_call_digests(rank.folder(), rank.facts.rank, rank.facts.pid)}},
+            .error = ""};
+  if (what == kCallRequest)
+    return {.body = {{"ok", true}, {"call", read_logged_call(rank.folder(), rank.facts.rank, rank.facts.pid, request)}},
             .error = ""};
   json logs = json::array();
   if (const auto log = read_rank_log(rank.folder(), rank.facts.rank, rank.facts.pid)) logs.push_back(*log);
@@ -95,7 +104,12 @@ class Relay {
                 .ended = [this](const JobMember& rank, SeenEnd end) { ended(rank, std::move(end)); }}),
         tunnels_(loop_,
                  [this](int64_t number, std::string bytes) { write(Piece{.connection = number}, {std::move(bytes)}); }),
-        session_(loop_, [this](const FromRelay& message, std::vector<std::string> frames) {
+        calls_(loop_,
+               [this](const std::vector<dist::NewCall>& calls) {
+                 const auto [message, signatures] = packed(calls);
+                 write(message, {signatures});
+               }),
+        session_(loop_, calls_, [this](const FromRelay& message, std::vector<std::string> frames) {
           write(message, std::move(frames));
         }) {}
 
@@ -108,7 +122,8 @@ class Relay {
                      .host = this_host(),
                      .machine = dist::machine_identity(),
                      .hub = listener_ ? directory_->hub_path() : "",
-                     .gpus = has_hub_ ? find_gpus().count() : 0});
+                     .gpus = has_hub_ ? find_gpus().count() : 0,
+                     .processor = processor_of_this_host()});
     new_files_ = Descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     loop_.watch(input_, [this] { read(); });
     loop_.watch(terminations_.get(), [this] { signalled(); });
@@ -147,10 +162,20 @@ class Relay {
   void signalled() {
     signalfd_siginfo signal = {};
     while (::read(terminations_.get(), &signal, sizeof signal) == sizeof signal)
-      if (session_.is_started())
+      if (session_.is_started()) {
         write(RelaySignalled{static_cast<int>(signal.ssi_signo)});
-      else if (signal.ssi_signo == SIGTERM)
+        if (signal.ssi_signo == SIGTERM) end_if_alone();
+      } else if (signal.ssi_signo == SIGTERM) {
         is_asked_to_end_ = true;
+      }
+  }
+
+  /// Where srun was killed, Slurm keeps its input open. The end of the allocation comes by SIGTERM, and SIGKILL later.
+  void end_if_alone() {
+    if (EventLoop::Clock::now() >= asked_at_ + kAlone)
+      is_over_ = true;
+    else
+      ends_alone_.set(asked_at_ + kAlone, [this] { end_if_alone(); });
   }
 
   void write(const FromRelay& message, std::vector<std::string> frames = {}) {
@@ -222,6 +247,7 @@ class Relay {
     reported_.erase(rank.folder());
     ranks_[rank.facts.pid] = rank;
     say_rank(rank);
+    watch_calls(rank);
   }
 
   void say_rank(const JobMember& rank) {
@@ -229,8 +255,15 @@ class Relay {
     write(RankSeen{.facts = rank.facts, .socket = rank.socket});
   }
 
+  /// The judge compares what ranks of several machines call.
+  void watch_calls(const JobMember& rank) {
+    if (judged_.contains(rank.folder()) || rank.folder() == session_.job_folder())
+      calls_.add(rank.facts.pid, protocol::rank_log(rank.folder(), rank.facts.rank));
+  }
+
   void ended(const JobMember& rank, SeenEnd end) {
     if (!seen_.contains(rank.facts.pid)) return;
+    calls_.remove(rank.facts.pid);
     ranks_.erase(rank.facts.pid);
     inspect::Remains left;
     if (end.said && end.said->how == "threw") add_left_dumps(rank.folder(), end.rank, rank.facts.world_size, left);
@@ -246,6 +279,9 @@ class Relay {
     const Reading found = read_some(input_, bytes);
     assembler_.append(bytes);
     asked_at_ = EventLoop::Clock::now();
+    ends_alone_.cancel();  // the signal was a notice
+    judge_is_late_.set_after(kSilentAfter, [this] { tell_of_judge(/*is_silent=*/true); });
+    if (is_judge_silent_) tell_of_judge(/*is_silent=*/false);
     while (auto message = assembler_.next()) {
       auto decoded = protocol::decode_variant<ToRelay>(message->header);
       const auto bytes_of_it = [&] { return message->frames.empty() ? "" : std::move(message->frames.front()); };
@@ -330,8 +366,9 @@ class Relay {
     askers_.remove_if([](std::future<void>& each) { return each.wait_for(0s) == std::future_status::ready; });
     askers_.push_back(std::async(std::launch::async, [this, ask = std::move(ask), asked = std::move(asked)] {
       AskAnswer answer{.number = ask.number, .answers = {}};
-      if (const auto what = ask.request.value("request", ""); what == kLogRequest || what == kDigestsRequest)
-        for (const JobMember& each : asked) answer.answers[each.facts.rank] = by_log_of(each, what);
+      if (const auto what = ask.request.value("request", "");
+          what == kLogRequest || what == kDigestsRequest || what == kCallRequest)
+        for (const JobMember& each : asked) answer.answers[each.facts.rank] = by_log_of(each, ask.request);
       else
         answer.answers = ask_ranks(asked, ask.request, std::chrono::milliseconds(ask.limit_ms));
       write(answer);
@@ -345,8 +382,8 @@ class Relay {
 
   void take(JudgedElsewhere&& judged) {
     if (!is_of_job(judged.folder)) return;
-    const json mine = {
-        {"pid", ::getpid()}, {"start_time", dist::process_start_time(::getpid()).value_or(0)}, {"host", judged.host}};
+    judge_ = judged.host;
+    const json mine = description_of_judge();
     write_file(judged.folder + "/judge.json", mine);
     // Ranks leave their dumps where somebody watches them.
     if (!fs::exists(judged.folder + "/job.json")) {
@@ -354,6 +391,19 @@ class Relay {
       made_.insert(judged.folder);
     }
     judged_.insert(judged.folder);
+    for (const auto& [pid, rank] : ranks_) watch_calls(rank);
+  }
+
+  json description_of_judge() const {
+    return {{"pid", ::getpid()},
+            {"start_time", dist::process_start_time(::getpid()).value_or(0)},
+            {"host", judge_},
+            {"is_silent", is_judge_silent_}};
+  }
+
+  void tell_of_judge(bool is_silent) {
+    is_judge_silent_ = is_silent;
+    for (const std::string& folder : judged_) write_file(folder + "/judge.json", description_of_judge());
   }
 
   void take(JudgesVerdict&& verdict) {
@@ -398,13 +448,18 @@ class Relay {
   std::string arriving_;  // what has come of a file
   std::unique_ptr<SessionDirectory> directory_;
   std::string problem_;  // why nobody can come to the hub
+  CallWatch calls_;
   SessionRanks session_;
   int64_t connections_ = 0;
   std::list<std::future<void>> askers_;
   std::set<std::string> reported_, judged_, made_;  // folders; made_: whose job.json is written here
   EventLoop::Clock::time_point asked_at_ = EventLoop::Clock::now();
+  std::string judge_;  // its machine
+  Deadline judge_is_late_{loop_};
+  bool is_judge_silent_ = false;  // as those in judged_ are told
   bool said_full_ = false;  // that a disk is
   bool is_asked_to_end_ = false;  // by SIGTERM
+  Deadline ends_alone_{loop_};
   std::atomic<bool> is_over_ = false;
 };
 

@@ -108,10 +108,13 @@ RankPlace::Listener SessionRanks::listener() {
                 started_.interface = interface_;
                 describe();
                 write_(started_, {});
+                for (size_t i = 0; i < started_.pids.size(); ++i) watch_calls(i);
               },
           .failed = [this](const std::string& why) { write_(RanksFailed{why}, {}); },
           .ended =
               [this](int rank, const RankExit& end) {
+                if (const auto index = static_cast<size_t>(rank - order_.first); index < started_.pids.size())
+                  calls_.remove(started_.pids[index]);
                 RankEnded ended{.rank = rank,
                                 .how = end.words,
                                 .signal = end.signal,
@@ -130,6 +133,12 @@ RankPlace::Listener SessionRanks::listener() {
           .store_ended = [this](const std::string& how,
                                 const std::string& last_lines) { write_(StoreEnded{how, last_lines}, {}); },
           .warning = [this](const std::string& text) { write_(RelayWarning{text}, {}); }};
+}
+
+/// Ranks elsewhere are to call the same.
+void SessionRanks::watch_calls(size_t index) {
+  if (hub_ && order_.count < order_.world_size)
+    calls_.add(started_.pids[index], directory_->rank_log(order_.first + static_cast<int>(index)));
 }
 
 /// Writes session.json.
@@ -159,6 +168,7 @@ void SessionRanks::take(const RestartRank& restart) {
     started_.pids[static_cast<size_t>(index)] = process.pid;
     started_.start_times[static_cast<size_t>(index)] = process.start_time;
     describe();
+    watch_calls(static_cast<size_t>(index));
   } catch (const Error& error) {
     write_(RankEnded{.rank = restart.rank,
                      .how = std::string("could not be started: ") + error.what(),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "shell/jobs/call_watch.h"
 #include "shell/jobs/relay_messages.h"
 #include "shell/processes/event_loop.h"
 #include "shell/processes/local_place.h"
@@ -18,7 +19,8 @@ class SessionRanks {
  public:
   using Write = std::function<void(const FromRelay& message, std::vector<std::string> frames)>;
 
-  SessionRanks(EventLoop& loop, Write write) : loop_(loop), write_(std::move(write)) {}
+  /// `calls` reads what the ranks call, but for Python ranks, which the relay sees.
+  SessionRanks(EventLoop& loop, CallWatch& calls, Write write) : loop_(loop), calls_(calls), write_(std::move(write)) {}
 
   /// Starts the ranks. They keep their files in `directory`, and connect to the hub there.
   void start(const StartRanks& order, SessionDirectory& directory);
@@ -39,9 +41,11 @@ class SessionRanks {
   void enter(const std::string& folder);
   RankPlace::Listener listener();
   void describe() const;
+  void watch_calls(size_t index);
   nlohmann::json log_of(int rank, const inspect::LogPart& part) const;
 
   EventLoop& loop_;
+  CallWatch& calls_;
   const Write write_;
   SessionDirectory* directory_ = nullptr;  // once ranks are started
   std::atomic<bool> is_started_ = false;

@@ -69,6 +69,37 @@ TEST(Abort, FreesARankThatWaitsForAnother) {
   });
 }
 
+/// As ranks of different machines are, whose calls somebody else compares.
+TEST(Mismatch, IsThrownByRanksThatAreToldOfIt) {
+  spawn_processes(2, [](int rank, int size) {
+    const auto context = dist::current_context();
+    const dist::Store store = dist::default_group()->getStore();
+    const auto incarnation = [&] {
+      return dist::CollectiveLogReader(context->log()->mapping()).groups().front().incarnation;
+    };
+    const uint64_t first = incarnation();
+    meet(store, std::to_string(first), rank, size);  // it is the same on both
+    const dist::CollectiveMismatch mismatch("rank 1 called something else", {});
+    EXPECT_FALSE(dist::tell_of_mismatch(first + 1, mismatch));
+    if (rank == 0) {  // it waits in one, and then calls another one
+      const WhenInCollective watch(1, [&] {
+        EXPECT_TRUE(dist::tell_of_mismatch(first, mismatch));
+        store->set("rank 0", "is told");
+      });
+      EXPECT_STREQ(caught<dist::CollectiveMismatch>([] { dist::all_reduce(at::ones({4})); }).what(), mismatch.what());
+    } else {
+      store->wait({"rank 0"});  // else it may leave the collective before it is told
+      EXPECT_TRUE(dist::tell_of_mismatch(first, mismatch));
+    }
+    EXPECT_STREQ(caught<dist::CollectiveMismatch>([] { dist::barrier(); }).what(), mismatch.what());
+    meet(store, "out", rank, size);
+    dist::regroup(1, RankSet::all(size));
+    EXPECT_NE(incarnation(), first);
+    EXPECT_FALSE(dist::tell_of_mismatch(first, mismatch));
+    dist::barrier();
+  });
+}
+
 TEST(Abort, ThePeersHearWhoLeft) {
   const auto outcomes = run_as_processes(3, [](int rank, int) {
     const dist::Store store = dist::default_group()->getStore();

@@ -26,9 +26,11 @@ VARIABLES = {"NNODES": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_
              "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
 
 
-def line_of(text):
+def line_of(text, case=""):
+    """`case`: the text is after the beginning of this one."""
     lines = SCRIPT.read_text().splitlines()
-    return f"hangs.py:{next(number for number, line in enumerate(lines, 1) if text in line)} in"
+    begin = lines.index(f"def {case}(rank):") if case else 0
+    return f"hangs.py:{next(number for number, line in enumerate(lines, 1) if text in line and number > begin)} in"
 
 
 def ranks_of_host(case, number, each=2):
@@ -83,14 +85,14 @@ class OnTwoHosts(unittest.TestCase):
     def processes_of_job(self, host):
         return [pid for pid, line in host.processes().items() if str(SCRIPT) in line]
 
-    def by_hand(self, case, each):
+    def by_hand(self, case, each, run=None):
         """As a person does in two terminals: `lockstep run` on both hosts, the first of which asks the other by ssh."""
-        run = PATIENT_RUN if case in ("killed", "threw", "returned") else RUN
+        run = run or (PATIENT_RUN if case in ("killed", "threw", "returned") else RUN)
         return (("node1", [*run, "--hosts", "node2", "--", *ranks_of_host(case, 0, each)]),
                 ("node2", [*run, "--", *ranks_of_host(case, 1, each)]))
 
-    def run_by_hand(self, case, each=2, **more):
-        self.run_job(*self.by_hand(case, each), TORCHELASTIC_RUN_ID=case, **more)
+    def run_by_hand(self, case, each=2, run=None, **more):
+        self.run_job(*self.by_hand(case, each, run), TORCHELASTIC_RUN_ID=case, **more)
 
     def assert_one_verdict(self, *words, code):
         self.assert_verdict(*words, code=code)
@@ -186,23 +188,43 @@ class Kinds(OnTwoHosts):
 class Calls(OnTwoHosts):
     """One rank on each host, with logs of what they call. Neither can read the other's."""
 
-    def run_logged(self, case):
-        self.run_by_hand(case, each=1, WORLD_SIZE="2", LOCAL_WORLD_SIZE="1", HANGS_RANK="1", HANGS_BACKEND="lockstep",
-                         LOCKSTEP_CHECK_COLLECTIVES="1")
+    def run_logged(self, case, run=None):
+        self.run_by_hand(case, each=1, run=run, WORLD_SIZE="2", LOCAL_WORLD_SIZE="1", HANGS_RANK="1",
+                         HANGS_BACKEND="lockstep", LOCKSTEP_CHECK_COLLECTIVES="1")
 
-    def assert_differ(self, case, *words):
-        self.run_logged(case)
-        self.assert_one_verdict("✗ collectives: #4 of default_pg is not the same collective on all ranks", "rank 1 on node2",
-                                *words, code=1)
+    def assert_raised(self, case, *words):
+        """The ranks of both hosts raise the same, long before anybody looks whether the job goes on."""
+        self.run_logged(case, PATIENT_RUN)
+        said = f"rank 0 called {words[0]}"
+        self.assert_one_verdict(f"✗ collectives: {said}", "rank 0 on node1, rank 1 on node2", *words[1:], code=1)
+        for rank, errors in enumerate(self.errors):
+            self.assertIn(f"[rank{rank}]: RuntimeError: {said}", errors, self.said)
 
     def test_another_collective(self):
-        self.assert_differ("mismatch", "rank 0 called broadcast float32 [4, 3]", line_of("dist.broadcast("),
-                           "rank 1 called all_reduce float32 [2, 2]", line_of("dist.all_reduce(torch.ones(2, 2))"))
-        self.assertIn("have called different collectives; ending the job", self.said)
+        self.assert_raised("mismatch", "broadcast float32 [4, 3] root 1 as #4 of group 0", line_of("dist.broadcast("),
+                           "rank 1 all_reduce float32 [2, 2] SUM", line_of("dist.all_reduce(torch.ones(2, 2))"))
 
     def test_a_dtype_with_which_the_job_goes_on(self):
-        self.assert_differ("silent", "rank 0 called all_reduce float32 [4]", "rank 1 called all_reduce int32 [4]",
-                           line_of("torch.int32 if"))
+        self.assert_raised("unending", "all_reduce float32 [4] SUM as #504 of group 0", "rank 1 all_reduce int32 [4] SUM",
+                           line_of("torch.int32 if", "unending"))
+
+    def test_a_dtype_with_which_the_job_ends(self):
+        """The ranks may be told, or have ended by then."""
+        self.run_logged("silent")
+        self.assert_one_verdict("✗ collectives: ", "rank 0 called all_reduce float32 [4]", "all_reduce int32 [4]",
+                                "rank 1 on node2", line_of("torch.int32 if"), code=1)
+
+    def test_groups_that_are_made_again(self):
+        self.run_logged("anew")
+        self.assertEqual((self.codes, self.output), ([0, 0], "rank 0 is done\n"), self.said)
+
+    def test_calls_that_differ_on_one_host(self):
+        """Ranks 2 and 3 find it themselves; the others are told."""
+        self.run_by_hand("unending", run=PATIENT_RUN, HANGS_BACKEND="lockstep", LOCKSTEP_CHECK_COLLECTIVES="1")
+        self.assert_one_verdict("✗ collectives: ", "rank 3", "all_reduce int32 [4]", "node2", code=1)
+        told, found = "rank 3 called all_reduce int32 [4] SUM", "rank 2 called all_reduce float32 [4] SUM"
+        for rank, said in enumerate((told, told, found, found)):
+            self.assertIn(f"[rank{rank}]: RuntimeError: {said} as #504 of group 0", self.said)
 
     def test_a_message_of_another_size(self):
         self.run_logged("messages")
@@ -397,6 +419,20 @@ class Losses(OnTwoHosts):
         self.assertIn("rank 3 sleeps", self.fault_in(errors[0]))
         self.assertEqual(self.relays_on(self.hosts["node2"]), [], "the relay outlives who has asked for it")
         self.end(jobs[0])
+
+    def test_the_judge_is_silent(self):
+        jobs = self.start(self.hosts)
+        jobs[0].send_signal(signal.SIGSTOP)
+        while (line := jobs[1].stderr.readline()) and "which judges this job" not in line:
+            pass
+        self.assertIn("no word for 10 s from `lockstep run` on node1", line)
+        jobs[0].send_signal(signal.SIGCONT)
+        while (line := jobs[1].stderr.readline()) and "answers again" not in line:
+            pass
+        self.assertIn("`lockstep run` on node1 answers again", line)
+        codes, errors = self.finish(jobs)
+        self.assertEqual(codes, [4, 4], errors)
+        self.assert_nothing_is_left()
 
     def test_the_judge_is_interrupted(self):
         """The rank of node2 sleeps, and does not hear that the other one has gone."""

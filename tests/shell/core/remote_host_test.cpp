@@ -141,6 +141,32 @@ TEST_F(RemoteHostTest, ClocksAreMeasuredAgainByFastAnswers) {
   EXPECT_EQ(end(), 1h);
 }
 
+TEST_F(RemoteHostTest, TextThatEndsWithinACharacterIsSent) {
+  const JobMember rank{.facts = {.rank = 2, .world_size = 4, .pid = 17}, .socket = "/nowhere", .is_alive = true};
+  JobMember elsewhere = rank;
+  elsewhere.facts.rank = 3;
+  elsewhere.proxy = host_;
+  relay_.say(RankSeen{.facts = elsewhere.facts, .socket = ""});
+  const auto answers = ask_ranks({rank, elsewhere}, {{"request", "mismatch"}, {"message", "train\xc3"}}, 0ms);
+  EXPECT_THAT(answers.at(2).error, HasSubstr("can't be reached"));
+  EXPECT_THAT(answers.at(3).error, HasSubstr("no answer in time"));
+}
+
+TEST(DamagedMessageTest, TheHostIsLost) {
+  EventLoop loop;
+  Relay relay;
+  const auto host = RemoteHost::start(loop, "node2", std::move(relay.there), "",
+                                      {.changed = [](const RemoteHost&) {},
+                                       .session =
+                                           [](FromRelay&& message, auto&&) {
+                                             if (std::holds_alternative<CallsMade>(message))
+                                               throw ChannelError("a message with calls is too short");
+                                           }});
+  relay.say(CallsMade{});
+  EXPECT_TRUE(loop.run_until([&] { return host->state() == RemoteHost::State::lost; }, Clock::now() + 60s));
+  EXPECT_EQ(host->absence(), "a message with calls is too short");
+}
+
 TEST(SilenceTest, TimeInWhichNobodyHasLookedIsNoSilence) {
   const Clock::time_point start{};
   Silence silence(start, 2s);

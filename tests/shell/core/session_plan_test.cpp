@@ -67,6 +67,13 @@ TEST(SessionPlan, SharedMemoryIsForRanksOnTheCpu) {
   EXPECT_THAT(plan_error(options, kNoGpus), HasSubstr("several machines use Gloo"));
 }
 
+TEST(SessionPlan, RanksElsewhereNeedNothingOfThisMachine) {
+  SessionOptions options = ranks(100000);
+  options.hosts = "node1,node2";
+  options.backend = "nccl";
+  for (const Gpus& gpus : {kNoGpus, machine_with({"0"})}) EXPECT_EQ(plan_session(options, gpus).world_size, 100000);
+}
+
 TEST(SessionPlan, NumbersOfRanks) {
   EXPECT_THAT(plan_error(ranks(0)), HasSubstr("at least one rank"));
   EXPECT_THAT(plan_error(ranks(-3)), HasSubstr("-n -3"));
