@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pwd
 import re
 import signal
 import subprocess
@@ -97,13 +98,18 @@ class Attach(unittest.TestCase):
             self.assertEqual(each.returncode, 0, output)
             self.assertEqual(output.splitlines()[-1], f"rank {rank} is done")
 
-    def attach(self, host, cells, *options, code=0, path=None, command=()):
+    def attach(self, host, cells, *options, code=0, **more):
         """Runs the cells at the prompt of the job, and returns what is shown."""
+        return self.end_attach(self.begin_attach(host, cells, *options, **more), code)
+
+    def begin_attach(self, host, cells, *options, path=None, command=()):
         file = self.hosts.folder / "cells.py"
         file.write_text("# %%\n" + "\n# %%\n".join(cells) + "\n")
         env = {"PATH": f"{path}:{module.path()}"} if path else {}
-        process = self.hosts[host].start(*command, *ATTACH, *options, "--run", file, env=env, stdin=subprocess.DEVNULL,
-                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return self.hosts[host].start(*command, *ATTACH, *options, "--run", file, env=env, stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def end_attach(self, process, code=0):
         output, _ = process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, code, output)
         return output
@@ -160,6 +166,54 @@ class Attach(unittest.TestCase):
         self.assertIn("rank 3: SIGKILL in cell 2\n    was killed by SIGKILL\n", output)
         self.assertIn("no rank is on host 'node3': the ranks are on node1, node2", output)
         self.assertIn("0   = 0\n1   = 1\n2   = 2\n", output)
+
+    def test_who_is_kept_out(self):
+        """A firewall is named, and what it keeps out is left out; another user of the hosts sees nothing and reaches nothing."""
+        self.start("steps")
+        node1, node2 = self.hosts
+        node2.drop(22)
+        self.addCleanup(node2.accept)
+        begun = self.begin_attach("hub", ["%stop", "%dist_status"], "--keep-going", "--hosts", "node1,node2")
+
+        def as_nobody(host, *command):
+            process = self.hosts[host].start(
+                *command, user="nobody", group=pwd.getpwnam("nobody").pw_gid, extra_groups=[], env={"XDG_RUNTIME_DIR": "", "HOME": "/tmp"},
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            return process.communicate()[0]
+
+        self.assertIn("no Python job of yours", as_nobody("node1", *ATTACH))
+        self.assertIn("host node1: its relay ended (ssh exited with code 255)", as_nobody("hub", *ATTACH, "--hosts", "node1"))
+        self.assertIn("Permission denied", as_nobody("node1", "ls", "/run/user/0/lockstep"))
+        sockets = [each.removeprefix("socket ") for each in node1.traces() if each.startswith("socket /run/user/0/lockstep/")]
+        self.assertEqual(len(sockets), 2, "each rank has an agent")
+        connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+        for each in sockets:
+            self.assertIn("PermissionError", as_nobody("node1", "python3", "-c", connect, each))
+        pids = [str(pid) for pid, line in node1.processes().items() if str(self.script) in line]
+        for file in ("mem", "environ", "maps"):
+            self.assertIn("Permission denied", as_nobody("node1", "head", "-c1", f"/proc/{pids[0]}/{file}"))
+        self.assertIn("Operation not permitted", as_nobody("node1", "kill", "-INT", *pids))
+        output = self.end_attach(begun, code=2)
+        self.assertIn("host node2: its relay has not answered for 10 s\n", output)
+        self.assertIn("ranks 2-3 can't be asked from here: they run on another machine", output)
+        self.assertRegex(output, r"\n0     away   \d+ +node1 .*\n1     away   \d+ +node1 .*\n2     away ")
+
+    def test_a_firewall_before_the_store(self):
+        """Ranks of node2 wait for what they do not reach; the verdict says so within `--hang-timeout` and the look after it."""
+        node1 = self.hosts["node1"]
+        node1.drop(29500)
+        self.addCleanup(node1.accept)
+        run = [*ATTACH[:1], "run", "--hang-timeout", "3"]
+        launch = [str(PYTHON_TESTS / "launch.py"), "2", str(PYTHON_TESTS / "jobs" / "hangs.py"), "healthy"]
+        jobs = [self.hosts[name].start(*run, *options, "--", sys.executable, *launch, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                       env={**VARIABLES, "NODE_RANK": str(number), "TORCHELASTIC_RUN_ID": self.id()})
+                for number, (name, options) in enumerate((("node1", ["--hosts", "node2"]), ("node2", [])))]
+        errors = [each.communicate(timeout=LIMIT_S)[1] for each in jobs]
+        self.assertEqual([each.returncode for each in jobs], [4, 4], errors)
+        self.assertIn("lockstep: the job has made no progress for 3.0 s; ending it\n", errors[0])
+        for rank in (2, 3):
+            self.assertRegex(errors[0], rf"✗ hang: .*rank {rank} waits for a key of the store")
 
     def test_a_timeline_has_one_clock(self):
         """No rank leaves a barrier before all have come."""

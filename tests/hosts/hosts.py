@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import unittest
 
 from packages import folder as packages_folder
 
@@ -143,6 +144,51 @@ class Host:
                 pass  # it has just ended
         found.pop(1, None)
         return found
+
+    def traces(self):
+        """What there is of programs: processes without process 1, files and sockets in folders that are the host's own and in
+        the home, ports that listen, sockets with names. The folder that hosts share is left out, and the cache."""
+        found = {f"process {line}" for line in self.processes().values() if line}  # without those that have ended
+        home = self.root / str(self.hosts.home)[1:]
+        for top in (*(self.root / each[1:] for each in (*OWN_FOLDERS, "/var/tmp")), home):
+            for folder, folders, files in os.walk(top):
+                inside = pathlib.Path(folder)
+                folders[:] = [each for each in folders if inside / each != home.parent]
+                found |= {f"/{(inside / each).relative_to(self.root)}" for each in (*folders, *files)}
+        network = pathlib.Path(f"/proc/{self.init}/net")
+        for protocol in ("tcp", "tcp6"):
+            for line in (network / protocol).read_text().splitlines()[1:]:
+                _, address, _, state, *_ = line.split()
+                if state == "0A":
+                    found.add(f"{protocol} port {int(address.rpartition(':')[2], 16)}")
+        sockets = (line.split(maxsplit=7) for line in (network / "unix").read_text().splitlines()[1:])
+        return found | {f"socket {fields[7]}" for fields in sockets if len(fields) == 8}
+
+    def sent_to(self, host):
+        """How many bytes have gone to another host since its start. For the hub, where all cables end."""
+        line, = (each for each in (self.root / "proc/1/net/dev").read_text().splitlines() if f"{host.port}:" in each)
+        return int(line.partition(":")[2].split()[8])
+
+    def slow_down(self, bytes_a_second):
+        """Makes the cable slow for what comes here; 0 makes it fast again. Skips the test where the kernel can't (sch_tbf)."""
+        if bytes_a_second == 0:
+            self.hosts.hub.run("tc", "qdisc", "del", "dev", self.port, "root")
+            return
+        try:
+            self.hosts.hub.run("tc", "qdisc", "add", "dev", self.port, "root", "tbf", "rate", f"{bytes_a_second}bps",
+                               "burst", "16kb", "limit", "64kb")
+        except (AssertionError, FileNotFoundError) as error:
+            raise unittest.SkipTest(f"cables can't be made slow here: {error}") from error
+
+    def end_connections(self, to):
+        """Ends its TCP connections to an address, or to a port of it; returns the list of those that have ended."""
+        return self.run("ss", "--kill", "--tcp", "--no-header", "dst", to)
+
+    def can_end_connections(self):
+        """Tries it. Where the kernel can't (CONFIG_INET_DIAG_DESTROY), `ss` says nothing of it."""
+        with self.call(socket.create_server, ("127.0.0.1", 0)) as server:
+            with self.call(socket.create_connection, server.getsockname()):
+                return self.end_connections(f"127.0.0.1:{server.getsockname()[1]}") != ""
 
     def cut(self):
         """Takes the cable out: no packet comes or goes, and nobody is told."""

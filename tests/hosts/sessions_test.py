@@ -1,60 +1,19 @@
 """A session whose ranks are on two hosts: `lockstep … --hosts`, and by itself in an allocation of Slurm."""
 
 import pathlib
-import re
 import shlex
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 import hosts as module
 import launchers
-from hosts import BUILD, TREE, Hosts
-
-LOCKSTEP = str(BUILD / "bin" / "lockstep")
-LIMIT_S = 90
-SAYS_THAT_IT_WAITS = 'if (rank == 0) std::cout << "waits" << std::endl;\n'
+from hosts import TREE
+from session_support import LIMIT_S, LOCKSTEP, SAYS_THAT_IT_WAITS, OnHosts
 
 
-class Sessions(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.hosts = cls.enterClassContext(Hosts("node1", "node2"))
-        if missing := launchers.missing(cls.hosts, *launchers.Sshd.programs):
-            raise unittest.SkipTest(missing)
-        launchers.Sshd(cls.hosts)
-
-    def start(self, cells, *options, ranks="4", command=(), cwd=TREE):
-        """Runs cells, or a script, from the hub."""
-        script = cells
-        if not isinstance(cells, pathlib.Path):
-            mark, name = ("# %%", "cells.py") if any("--python" in str(each) for each in options) else ("// %%", "cells.cpp")
-            script = self.hosts.folder / name
-            script.write_text("".join(f"{mark}\n{cell}\n" for cell in cells))
-        return self.hosts["hub"].start(*command, LOCKSTEP, "run", "-n", ranks, *options, script, cwd=cwd,
-                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                       text=True)
-
-    def run_cells(self, cells, *options, hosts="node1,node2", code=0, **more):
-        process = self.start(cells, *(["--hosts", hosts] if hosts else []), *options, **more)
-        output, _ = process.communicate(timeout=LIMIT_S)
-        self.assertEqual(process.returncode, code, output)
-        return output
-
-    def left_on(self, host):
-        """What a session has left there: processes, folders, sockets."""
-        processes = [line for line in host.processes().values() if "lockstep" in line]
-        return processes + sorted(each.name for each in (host.root / "run/user/0/lockstep").glob("*"))
-
-    def assert_nothing_is_left(self, *hosts):
-        end = time.monotonic() + LIMIT_S
-        for host in hosts or self.hosts.by_name.values():
-            while left := self.left_on(host):
-                self.assertLess(time.monotonic(), end, f"{host.name}: {left}")
-                time.sleep(0.05)
-
+class Sessions(OnHosts):
     def test_the_lesson(self):
         output = self.run_cells(TREE / "scripts" / "lessons" / "01-ddp-from-scratch.cpp")
         self.assertIn("✓ 4 ranks, gloo", output)
@@ -97,6 +56,7 @@ class Sessions(unittest.TestCase):
                                  'ln -s "$2/lockstep/libtorch" "$1/.cache/lockstep/"', "sh", self.hosts.home, module.CACHE)
             self.addCleanup(node.run, "umount", self.hosts.home)
         here = self.hosts["hub"].run("mktemp", "-d").strip()  # in a /tmp that only the hub sees
+        self.before["hub"] |= {here}
         net = ("struct Net : torch::nn::Module { torch::nn::Linear fc{4, 2}; Net() { register_module(\"fc\", fc); }"
                " torch::Tensor forward(torch::Tensor x) { return fc(x); } };")
         output = self.run_cells([net, "auto net = std::make_shared<Net>(); ddp::DistributedDataParallel model(net);",
@@ -142,9 +102,9 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
         self.assertIn("ranks 0-2 wait in barrier #1 (cell 1, line 1), and rank 3 has finished without entering it", output)
 
     def test_calls_that_do_not_match(self):
-        output = self.run_cells(["auto some = torch::ones({rank < 2 ? 4 : 5}); dist::all_reduce(some);"], code=4)
-        self.assertIn("hang: ranks 0-1 called all_reduce float32 [4] SUM (cell 1, line 1), ranks 2-3 called all_reduce float32 "
-                      "[5] SUM (cell 1, line 1) as #1 of group default", output)
+        output = self.run_cells(["auto some = torch::ones({rank < 2 ? 4 : 5}); dist::all_reduce(some);"], code=1)
+        self.assertIn("collectives: ranks 0-1 called all_reduce float32 [4] SUM as #1 of group default (cell 1, line 1), "
+                      "ranks 2-3 all_reduce float32 [5] SUM (cell 1, line 1)", output)
 
     def test_calls_that_gloo_takes_for_the_same(self):
         cells = ["auto of_a_kind = torch::ones({4}, rank < 2 ? torch::kFloat32 : torch::kInt32);\n"
@@ -189,26 +149,6 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
         self.assertEqual(output.count("0-3 │ sum 6\n"), 2, output)
         self.assertRegex(output, r"\n0     idle   [1-9]\d* +node1 .*\n1     idle .*\n2     idle .*\n3     idle   [1-9]\d* +node2 ")
         self.assert_nothing_is_left()
-
-    def running(self, *options, then=()):
-        """A session in whose cell the ranks of node1 wait for those of node2, which sleep."""
-        cell = f"#include <unistd.h>\n{SAYS_THAT_IT_WAITS}if (node_rank == 1) pause();\ndist::barrier();"
-        process = self.start([cell, *then], "--hosts", "node1,node2", *options)
-        self.read_until_it_waits(process)
-        return process
-
-    def read_until_it_waits(self, process):
-        return self.read_until(process, "waits\n")
-
-    def read_until(self, process, words):
-        said = [""]
-        while words not in said[-1]:
-            said.append(process.stdout.readline())
-            self.assertTrue(said[-1], "".join(said))
-        return "".join(said)
-
-    def kill(self, host, pattern):
-        host.run("kill", "-9", *(pid for pid, line in host.processes().items() if re.match(pattern, line)))
 
     def test_a_relay_is_killed(self):
         process = self.running()
@@ -290,7 +230,8 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
         self.assertIn("In [1]", process.stdout.readline())
         self.assertIn(f"relay --ticket {ticket}` once for each", process.stdout.readline())
         self.assertEqual(ticket.stat().st_mode & 0o777, 0o600)
-        agents = [host.start(*launchers.torchrun(self.hosts, 2, number), "--no-python", LOCKSTEP, "relay", "--ticket",
+        agents = [host.start(*launchers.torchrun(self.hosts, 2, number), "--log-dir", self.hosts.folder / "logs",
+                             "--no-python", LOCKSTEP, "relay", "--ticket",
                              ticket, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                   for number, host in enumerate(self.hosts)]
         output, _ = process.communicate(timeout=LIMIT_S)
@@ -303,43 +244,65 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
         self.assertFalse(ticket.exists())
         self.assert_nothing_is_left()
 
-    def relay_of(self, rank, ticket):
+    def relay_of(self, rank, ticket, host=None):
         """One of two ranks, on its host. Nothing else is running there."""
         numbers = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-        return self.hosts[f"node{rank + 1}"].start(LOCKSTEP, "relay", "--ticket", ticket, env=numbers,
+        return self.hosts[host or f"node{rank + 1}"].start(LOCKSTEP, "relay", "--ticket", ticket, env=numbers,
                                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                                    stderr=subprocess.STDOUT, text=True)
 
-    def assert_it_ends(self, relay):
+    def assert_it_ends(self, relay, words=""):
         said, _ = relay.communicate(timeout=LIMIT_S)
-        self.assertEqual((relay.returncode, said), (0, ""))
+        self.assertEqual(relay.returncode, 0, said)
+        self.assertEqual(said.partition(" has ended: ")[2].strip() if words else said, words)
 
     def test_a_relay_that_comes_again(self):
         """One that has ended leaves its place to another, as long as the session waits for ranks; a rank has no second relay;
-        and one whose connections end connects again."""
+        also who has the ticket can't have its place; and one whose connections end connects again. One that is killed is
+        missed."""
         ticket = self.hosts.folder / "ticket"
         wait = f"{SAYS_THAT_IT_WAITS}if (rank == 0) dist::barrier(); else {{ while (access(\"{ticket}.go\", 0)) usleep(10000);"\
                " dist::barrier(); }"
-        session = self.start([f"#include <unistd.h>\n{wait}", "rank * 10"], "--ticket", ticket, ranks="2")
+        session = self.start([f"#include <unistd.h>\n{wait}", "rank * 10", "while (true) usleep(10000);"], "--ticket", ticket, ranks="2")
         self.read_until(session, "relay --ticket")
         first = self.relay_of(1, ticket)
         self.read_until(session, "rank 1 has come; rank 0 is missing")
-        self.assert_it_ends(self.relay_of(1, ticket))
-        self.read_until(session, "rank 1 has come already; another relay of it, from node2, is turned away")
+        self.assert_it_ends(self.relay_of(1, ticket), "rank 1 has come already, from node2")
+        self.read_until(session, f"another relay, from {self.hosts['node2'].address}, which calls itself node2, is turned away")
         first.terminate()
         self.assert_it_ends(first)
         relays = [self.relay_of(rank, ticket) for rank in (1, 0)]
         self.read_until_it_waits(session)
-        self.assert_it_ends(self.relay_of(1, ticket))
+        self.assert_it_ends(self.relay_of(1, ticket, host="node1"), "rank 1 has come already, from node2")
+        self.read_until(session, f"another relay, from {self.hosts['node1'].address}, which calls itself node1, is turned away")
         cut = self.hosts["node2"].run("ss", "--kill", "dst", self.hosts.hub.address)
         self.assertIn(self.hosts.hub.address, cut, "no connection was ended")
         pathlib.Path(f"{ticket}.go").touch()
+        self.read_until(session, "1   = 10\n")
+        self.kill(self.hosts["node2"], ".*lockstep relay")
+        self.read_until(session, "host node2: its relay ended")
         output, _ = session.communicate(timeout=LIMIT_S)
-        self.assertEqual(session.returncode, 0, output)
-        self.assertIn("0   = 0\n1   = 10\n", output)
-        for each in relays:
-            self.assert_it_ends(each)
+        self.assertEqual(session.returncode, 5, output)
+        relays[0].communicate(timeout=LIMIT_S)
+        self.assert_it_ends(relays[1])
+        self.hosts["node2"].run(LOCKSTEP, "sessions", "clean")
         self.assert_nothing_is_left()
+
+    def test_ranks_that_do_not_come(self):
+        process = self.start(["rank"], "--ticket", self.hosts.folder / "ticket", "--start-timeout", "0.5", ranks="2")
+        output, _ = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 3, output)
+        self.assertIn("not all ranks have come in 0.5 s; ranks 0-1 are missing; --start-timeout S waits longer", output)
+
+    def test_processors_of_different_kinds(self):
+        kinds = self.hosts.folder / "cpuinfo"
+        kinds.write_text("processor\t: 0\nmodel name\t: Another Processor\n")
+        node2 = self.hosts["node2"]
+        node2.run("mount", "--bind", kinds, "/proc/cpuinfo")
+        self.addCleanup(node2.run, "umount", "/proc/cpuinfo")
+        output = self.run_cells(["rank"], ranks="2")
+        self.assertIn("the hosts have processors of different kinds", output)
+        self.assertIn("node2 has Another Processor", output)
 
     def test_preempted_sessions(self):
         """Slurm signals the ranks and relays of a step, and at the end of a batch script all of its processes."""
@@ -369,27 +332,15 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
         said.write_text("")
         hub = self.hosts["hub"]
         job = hub.run("sbatch", "--parsable", f"-N{nodes}", "-o", said, script).strip()
-        self.wait_until(lambda: "waits\n" in said.read_text(), said)
+        self.wait_until(lambda: "waits\n" in said.read_text(), said.read_text)
         preempt(hub, job)
-        self.wait_until(lambda: not hub.run("squeue", "-h", "-j", job, check=False).strip(), said)
+        self.wait_until(lambda: not hub.run("squeue", "-h", "-j", job, check=False).strip(), said.read_text)
         output = said.read_text()
         for rank in range(2):
             self.assertIn(f"saved on {rank} {'' if python else 'of 2'}", output)
         self.assertIn("(exit code 130)", output)
         self.assert_nothing_is_left()
         return output
-
-    def wait_until(self, is_true, said):
-        end = time.monotonic() + LIMIT_S
-        while not is_true():
-            self.assertLess(time.monotonic(), end, said.read_text())
-            time.sleep(0.05)
-
-    def hosts_with_slurm(self):
-        if missing := launchers.missing(self.hosts, *launchers.Slurm.programs):
-            self.skipTest(missing)
-        if not hasattr(type(self), "slurm"):
-            type(self).slurm = launchers.Slurm(self.hosts)
 
     def test_an_allocation_of_slurm(self):
         self.hosts_with_slurm()

@@ -1,5 +1,6 @@
 // A rank without LibTorch, for sessions of a thousand ranks on one machine: it speaks the workers' protocol and has a
-// collective log. What it "runs" is the first line of a cell's object:
+// collective log. What it "runs" is the first line of a cell's object, or, where a compiler has made the object, what a
+// string constant says behind "stub: ":
 //
 //   value          shows a value that is equal on all ranks, as `k + 1` does
 //   output N       N bytes of output in lines, equal on all ranks
@@ -65,7 +66,7 @@ class StubWorker {
                 .host = "stub",
                 .machine = machine,
                 .device = "cpu",
-                .versions = {},
+                .versions = {.libtorch = text("STUB_LIBTORCH"), .compiler = {}},
                 .where = {}};
     send(hello);
     while (!has_ended_) serve();
@@ -103,7 +104,15 @@ class StubWorker {
   void take(const Load& load, const std::string& frame) {
     std::istringstream in(frame);
     std::ifstream file(load.file, std::ios::binary);
-    std::getline(load.file.empty() ? static_cast<std::istream&>(in) : file, object_);
+    std::istream& object = load.file.empty() ? static_cast<std::istream&>(in) : file;
+    std::getline(object, object_);
+    if (object_.starts_with("\x7f"
+                            "ELF")) {
+      object_.append(std::istreambuf_iterator<char>(object), {});
+      constexpr std::string_view kMark = "stub: ";
+      const size_t mark = object_.find(kMark);
+      object_ = mark == std::string::npos ? "nothing" : object_.c_str() + mark + kMark.size();
+    }
     send(Loaded{.cell = load.cell, .ok = true, .message = {}, .warning = {}});
   }
   void take(const Run& run, const std::string&) {
@@ -145,6 +154,11 @@ class StubWorker {
     send(Regrouped{regroup.generation, true, {}});
   }
   void take(const Query& query, const std::string&) {
+    nlohmann::json stack = nlohmann::json::array(), frames = nlohmann::json::array();
+    if (cell_) {
+      stack.push_back("cell " + std::to_string(cell_) + ", line 1");
+      frames.push_back({{"function", ""}, {"cell", cell_}, {"line", 1}, {"object", ""}});
+    }
     send(Reply{query.id,
                {{"state", cell_ ? "running" : "idle"},
                 {"cell", cell_},
@@ -152,7 +166,8 @@ class StubWorker {
                 {"rss_bytes", 250'000'000 + rank_},
                 {"device", "cpu"},
                 {"threads", 7},
-                {"frames", nlohmann::json::array()},
+                {"stack", stack},
+                {"frames", frames},
                 {"waits", nlohmann::json::object()}}});
   }
   void take(const Shutdown&, const std::string&) { has_ended_ = true; }
