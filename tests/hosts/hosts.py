@@ -82,6 +82,14 @@ def missing():
     return "" if tried.returncode == 0 else f"this kernel does not let root make hosts: {tried.stdout.strip()}"
 
 
+def lstat_device(path):
+    """The file system on which it is; None: it has gone."""
+    try:
+        return path.lstat().st_dev
+    except FileNotFoundError:
+        return None
+
+
 class Host:
     def __init__(self, hosts, name, number, monotonic_s, time_of_day_s):
         self.name, self.address, self.hosts = name, f"10.9.0.{10 + number}", hosts
@@ -150,10 +158,11 @@ class Host:
         the home, ports that listen, sockets with names. The folder that hosts share is left out, and the cache."""
         found = {f"process {line}" for line in self.processes().values() if line}  # without those that have ended
         home = self.root / str(self.hosts.home)[1:]
-        for top in (*(self.root / each[1:] for each in (*OWN_FOLDERS, "/var/tmp")), home):
+        for top in (*(self.root / each[1:] for each in OWN_FOLDERS), home):
+            device = top.stat().st_dev  # what is mounted in it, as the tree of the tests, is not the host's own
             for folder, folders, files in os.walk(top):
                 inside = pathlib.Path(folder)
-                folders[:] = [each for each in folders if inside / each != home.parent]
+                folders[:] = [each for each in folders if lstat_device(inside / each) == device]
                 found |= {f"/{(inside / each).relative_to(self.root)}" for each in (*folders, *files)}
         network = pathlib.Path(f"/proc/{self.init}/net")
         for protocol in ("tcp", "tcp6"):
