@@ -186,15 +186,15 @@ void CellRunner::connect_ranks() {
     hangs_.regrouped(services_.workers.live());
 }
 
-/// Serves until the cell is over, or stuck in a session that leaves hangs to the user.
+/// Serves until the cell is over, or stuck in a session that leaves hangs to the user. An interrupt ends what is stuck.
 void CellRunner::serve(OpenCell& cell) {
   stopper_.start();
   served_since_ = Clock::now();
   hangs_.cell_is_served();
   if (on_serve_) on_serve_();
   services_.loop.run_until([&] {
-    const bool is_left_open =
-        !services_.options.abort_hangs && !stopper_.has_limit() && cell.run.stuck() && !hangs_.is_busy();
+    const bool is_left_open = !services_.options.abort_hangs && !stopper_.has_limit() && !stopper_.is_interrupted() &&
+                              cell.run.stuck() && !hangs_.is_busy();
     return cell.run.over() || is_left_open || stopper_.gives_up();
   });
   hangs_.cell_is_left();

@@ -211,7 +211,7 @@ class Attach(unittest.TestCase):
                 for number, (name, options) in enumerate((("node1", ["--hosts", "node2"]), ("node2", [])))]
         errors = [each.communicate(timeout=LIMIT_S)[1] for each in jobs]
         self.assertEqual([each.returncode for each in jobs], [4, 4], errors)
-        self.assertIn("lockstep: the job has made no progress for 3.0 s; ending it\n", errors[0])
+        self.assertRegex(errors[0], r"lockstep: the job has made no progress for [\d.]+ s; ending it\n")
         for rank in (2, 3):
             self.assertRegex(errors[0], rf"✗ hang: .*rank {rank} waits for a key of the store")
 
