@@ -613,8 +613,10 @@ void WatchedGroup::throw_peer_left(const std::string& what) {
   const bool is_explained = !found.dead.empty() || !found.aborted.empty() || !found.closed.empty();
   const bool may_be_told = check_ && !is_explained && log_->mapping().header().calls_are_read.load() != 0 &&
                            std::ranges::any_of(peers_, [](const PeerInGroup& peer) { return !peer.peer.log; });
-  if (std::unique_lock lock(mutex_); may_be_told)
+  if (may_be_told) {
+    std::unique_lock lock(mutex_);
     told_changed_.wait_for(lock, kToldPatience, [this] { return told_ || broken_off_; });
+  }
   throw_if_mismatched();
   if (may_be_told) found = departures(peers_);
   const auto [left, why] = found.cause();

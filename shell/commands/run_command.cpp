@@ -15,6 +15,7 @@
 #include "shell/commands/script_run.h"
 #include "shell/commands/session_flags.h"
 #include "shell/hosts/host.h"
+#include "shell/hosts/mpi_hosts.h"
 #include "shell/jobs/job_run.h"
 #include "shell/jobs/session_hosts.h"
 #include "shell/processes/launcher.h"

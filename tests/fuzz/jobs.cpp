@@ -11,6 +11,7 @@
 #include "protocol/error.h"
 #include "python/agent/server.h"
 #include "shell/hosts/host.h"
+#include "shell/hosts/mpi_hosts.h"
 #include "shell/jobs/agent_client.h"
 #include "shell/jobs/job_findings.h"
 #include "shell/jobs/job_folder.h"

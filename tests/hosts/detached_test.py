@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import unittest
 
 import hosts as module
 from session_support import LIMIT_S, LOCKSTEP, OnHosts
@@ -95,7 +94,4 @@ class Detached(OnHosts):
 
 
 if __name__ == "__main__":
-    if reason := module.missing():
-        print(reason)
-        sys.exit(77)
-    unittest.main(argv=sys.argv)
+    module.main()

@@ -1,7 +1,5 @@
 """Programs that end, of which a session over two hosts is made besides its own, and what is left of the session then."""
 
-import sys
-import unittest
 
 import hosts as module
 from session_support import LIMIT_S, LOCKSTEP, SAYS_THAT_IT_WAITS, OnHosts
@@ -84,7 +82,4 @@ class Ends(OnHosts):
 
 
 if __name__ == "__main__":
-    if reason := module.missing():
-        print(reason)
-        sys.exit(77)
-    unittest.main(argv=sys.argv)
+    module.main()

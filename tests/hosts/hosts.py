@@ -343,3 +343,11 @@ def enter(init):
         checked(libc.setns(process, CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET), "setns")
     finally:
         os.close(process)
+
+
+def main():
+    """Runs the tests of the program, or says why hosts can't be made here, which is a skip."""
+    if reason := missing():
+        print(reason)
+        sys.exit(77)
+    unittest.main(argv=sys.argv)

@@ -5,7 +5,6 @@ import json
 import pathlib
 import subprocess
 import sys
-import unittest
 
 import hosts as module
 import launchers
@@ -29,7 +28,4 @@ class Inspectors(faults_test.Faults):
 
 
 if __name__ == "__main__":
-    if reason := module.missing():
-        print(reason)
-        sys.exit(77)
-    unittest.main(argv=sys.argv)
+    module.main()

@@ -3,7 +3,6 @@ of tests/shell/jupyter/environment.py."""
 
 import subprocess
 import sys
-import unittest
 
 import hosts as module
 from hosts import TREE
@@ -46,7 +45,4 @@ class KernelOnHosts(OnHosts):
 
 
 if __name__ == "__main__":
-    if reason := module.missing():
-        print(reason)
-        sys.exit(77)
-    unittest.main(argv=sys.argv)
+    module.main()

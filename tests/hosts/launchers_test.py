@@ -108,7 +108,4 @@ class AroundTorchrun(OnTwoHosts):
 
 
 if __name__ == "__main__":
-    if reason := module.missing():
-        print(reason)
-        sys.exit(77)
-    unittest.main(argv=sys.argv)
+    module.main()

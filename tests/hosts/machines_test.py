@@ -5,7 +5,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import unittest
 
 import hosts as module
 import launchers
@@ -151,7 +150,4 @@ class Clocks(OnHosts):
 
 
 if __name__ == "__main__":
-    if reason := module.missing():
-        print(reason)
-        sys.exit(77)
-    unittest.main(argv=sys.argv)
+    module.main()

@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 import time
-import unittest
 
 import hosts as module
 import launchers
@@ -166,7 +165,4 @@ class Outages(OnHosts):
 
 
 if __name__ == "__main__":
-    if reason := module.missing():
-        print(reason)
-        sys.exit(77)
-    unittest.main(argv=sys.argv)
+    module.main()

@@ -1,7 +1,5 @@
 """A job on two hosts that torchrun starts again: of the attempt before there is a note, and no verdict."""
 
-import sys
-import unittest
 
 import hosts as module
 import launchers
@@ -23,7 +21,4 @@ class Restarts(verdicts.OnTwoHosts):
 
 
 if __name__ == "__main__":
-    if reason := module.missing():
-        print(reason)
-        sys.exit(77)
-    unittest.main(argv=sys.argv)
+    module.main()

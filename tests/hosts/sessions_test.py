@@ -5,7 +5,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import unittest
 
 import hosts as module
 import launchers
@@ -358,7 +357,4 @@ for cell in ("%load_ext lockstep", "%dist_init -n 2 --hosts node1,node2", "impor
 
 
 if __name__ == "__main__":
-    if reason := module.missing():
-        print(reason)
-        sys.exit(77)
-    unittest.main(argv=sys.argv)
+    module.main()

@@ -1,7 +1,6 @@
 """Cases that take minutes, by hand. The environment is that of the other tests (tests/hosts/CMakeLists.txt)."""
 
 import subprocess
-import sys
 import time
 import unittest
 
@@ -58,7 +57,4 @@ class Cuts(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if reason := module.missing():
-        print(reason)
-        sys.exit(77)
-    unittest.main(argv=sys.argv)
+    module.main()

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import time
-import unittest
 
 import hosts as module
 from session_support import LOCKSTEP, OnHosts
@@ -151,7 +150,4 @@ class Typed(OnHosts):
 
 
 if __name__ == "__main__":
-    if reason := module.missing():
-        print(reason)
-        sys.exit(77)
-    unittest.main(argv=sys.argv)
+    module.main()

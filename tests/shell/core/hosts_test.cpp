@@ -1,5 +1,6 @@
 // The machines of a process that mpirun has started, by the variables of Open MPI and of MPICH.
 #include "shell/hosts/host.h"
+#include "shell/hosts/mpi_hosts.h"
 
 #include <gmock/gmock.h>
 
