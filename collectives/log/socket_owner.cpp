@@ -11,11 +11,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 
+#include "collectives/log/socket_table.h"
 #include "protocol/descriptor.h"
 #include "protocol/dist_error.h"
 
@@ -23,24 +21,11 @@ namespace lockstep::dist {
 
 namespace {
 
-/// One end of a connection, as both tables have it: IPv4 in the first word alone.
-struct End {
-  int family = AF_INET;
-  std::array<uint32_t, 4> address{};  // network byte order
-  uint16_t port = 0;                  // network byte order
-  bool operator==(const End&) const = default;
-};
-
-struct Found {
-  uid_t uid = 0;
-  bool accepted = false;  // a program holds it
-};
-
-std::optional<End> end_of(int fd, int (*name)(int, sockaddr*, socklen_t*)) {
+std::optional<SocketEnd> end_of(int fd, int (*name)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (name(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
-  End end;
+  SocketEnd end;
   if (address.ss_family == AF_INET) {
     const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
     end.address[0] = v4.sin_addr.s_addr;
@@ -68,7 +53,7 @@ class Netlink {
   }
 
   /// Returns false where the kernel can't be asked. `answer` stays empty when there is no such socket.
-  bool find(const End& local, const End& remote, std::optional<inet_diag_msg>& answer) const {
+  bool find(const SocketEnd& local, const SocketEnd& remote, std::optional<inet_diag_msg>& answer) const {
     struct {
       nlmsghdr header;
       inet_diag_req_v2 body;
@@ -105,7 +90,7 @@ class Netlink {
 
 /// Finds the socket whose own end is `local`: the one connected to `remote`, or the listener where no program has
 /// accepted it. Returns false where the kernel can't be asked.
-bool ask_kernel(const End& local, const End& remote, std::optional<uid_t>& owner) {
+bool ask_kernel(const SocketEnd& local, const SocketEnd& remote, std::optional<uid_t>& owner) {
   const Netlink netlink;
   std::optional<inet_diag_msg> connection;
   if (!netlink.find(local, remote, connection)) return false;
@@ -123,52 +108,18 @@ bool ask_kernel(const End& local, const End& remote, std::optional<uid_t>& owner
   return true;
 }
 
-/// Parses "0100007F:1F90", or an IPv6 address: words in the machine's byte order, and the port as a number.
-std::optional<End> parse_end(const char* text) {
-  End end;
-  unsigned port = 0;
-  uint32_t words[4];
-  if (std::strlen(text) < 20) {
-    if (std::sscanf(text, "%8" SCNx32 ":%4x", &words[0], &port) != 2) return std::nullopt;
-    end.address[0] = words[0];
-  } else {
-    if (std::sscanf(text, "%8" SCNx32 "%8" SCNx32 "%8" SCNx32 "%8" SCNx32 ":%4x", &words[0], &words[1], &words[2],
-                    &words[3], &port) != 5)
-      return std::nullopt;
-    if (words[0] == 0 && words[1] == 0 && words[2] == htonl(0xffff)) {
-      end.address[0] = words[3];
-    } else {
-      end.family = AF_INET6;
-      std::memcpy(end.address.data(), words, sizeof words);
-    }
-  }
-  end.port = htons(static_cast<uint16_t>(port));
-  return end;
-}
-
-std::optional<uid_t> look_in_tables(const End& local, const End& remote) {
+std::optional<uid_t> look_in_tables(const SocketEnd& local, const SocketEnd& remote) {
   std::optional<uid_t> listening;
   bool not_accepted = false;
-  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
-    std::ifstream file(table);
-    std::string line;
-    std::getline(file, line);  // the heading
-    while (std::getline(file, line)) {
-      char here[64], there[64];
-      unsigned state = 0, uid = 0;
-      unsigned long inode = 0;
-      if (std::sscanf(line.c_str(), " %*[^:]: %63s %63s %x %*s %*s %*s %u %*s %lu", here, there, &state, &uid,
-                      &inode) != 5)
-        continue;
-      const auto own = parse_end(here), other = parse_end(there);
-      if (!own || !other || own->port != local.port) continue;
-      if (state == TCP_LISTEN && inode != 0) {
-        const bool any = own->address == std::array<uint32_t, 4>{};
-        if (*own == local || any) listening = uid;
-      } else if (*own == local && *other == remote && (state == TCP_ESTABLISHED || state == TCP_CLOSE_WAIT)) {
-        if (inode != 0) return uid;
-        not_accepted = true;
-      }
+  for (const TcpSocket& each : tcp_sockets()) {
+    if (each.local.port != local.port) continue;
+    if (each.state == TCP_LISTEN && each.inode != 0) {
+      const bool any = each.local.address == std::array<uint32_t, 4>{};
+      if (each.local == local || any) listening = each.uid;
+    } else if (each.local == local && each.remote == remote &&
+               (each.state == TCP_ESTABLISHED || each.state == TCP_CLOSE_WAIT)) {
+      if (each.inode != 0) return each.uid;
+      not_accepted = true;
     }
   }
   return not_accepted ? listening : std::nullopt;

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/log/socket_table.h"
 #include "protocol/descriptor.h"
 #include "protocol/environment.h"
 #include "python/agent/program_lines.h"
@@ -192,6 +193,7 @@ json take_stacks(bool anyway, bool lines) {
   const bool answered = g_taken.load();
   return {{"native", answered ? frames_of(g_stack, lines) : json::array()},
           {"held", held},
+          {"connecting", dist::unanswered_connections()},
           {"python", faulthandler_text()},
           {"holds_lock", answered && g_refused.load()}};
 }

@@ -2,14 +2,13 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <filesystem>
-#include <set>
-#include <sstream>
 #include <utility>
 
+#include "collectives/log/socket_table.h"
 #include "protocol/descriptor.h"
 #include "protocol/files.h"
 #include "protocol/unix_address.h"
@@ -30,28 +29,12 @@ bool runs_server(int64_t pid) {
   return false;
 }
 
-/// Returns the ports at which the process listens for connections to any address.
+/// Returns the ports at which the process listens for connections to any address, also of IPv6.
 std::vector<uint16_t> ports_of(int64_t pid) {
-  std::set<std::string> sockets;
-  std::error_code error;
-  for (fs::directory_iterator each(fmt::format("/proc/{}/fd", pid), error), end; !error && each != end;
-       each.increment(error)) {
-    std::error_code gone;
-    const std::string target = fs::read_symlink(each->path(), gone).string();
-    if (target.starts_with("socket:[")) sockets.insert(target.substr(8, target.size() - 9));
-  }
   std::vector<uint16_t> ports;
-  std::istringstream lines(protocol::read_file(fmt::format("/proc/{}/net/tcp6", pid)).value_or(""));
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string number, local, remote, state, skipped, inode;
-    words >> number >> local >> remote >> state;
-    for (int i = 0; i < 5; ++i) words >> skipped;
-    words >> inode;
-    const bool any_address = local.starts_with(std::string(32, '0') + ":");
-    if (state == "0A" && any_address && sockets.contains(inode))
-      ports.push_back(static_cast<uint16_t>(std::stoul(local.substr(33), nullptr, 16)));
-  }
+  for (const dist::TcpSocket& each : dist::own_tcp_sockets(static_cast<pid_t>(pid)))
+    if (each.state == TCP_LISTEN && each.local.family == AF_INET6 && each.local.address == std::array<uint32_t, 4>{})
+      ports.push_back(ntohs(each.local.port));
   return ports;
 }
 

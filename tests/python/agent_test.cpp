@@ -737,6 +737,13 @@ TEST(JobPicture, WhatARankDoesIsInItsStacks) {
   EXPECT_EQ(words("c10d::ProcessGroupGloo::SendWork::wait(std::chrono::duration<long>)"), "is in send");
   EXPECT_EQ(words("c10d::ProcessGroupGloo::AsyncWork::wait()"), "is in a collective");
   EXPECT_EQ(words("c10d::TCPStore::wait(std::vector<std::string> const&)"), "waits for a key of the store");
+  EXPECT_EQ(shell::doing_of(0,
+                            {{"native", {{{"function", "c10d::TCPStore::TCPStore(std::string)"}}}},
+                             {"held", true},
+                             {"connecting", {"10.0.0.1:29500"}}},
+                            {{"f", "train.py", 1}})
+                .words,
+            "gets no answer from 10.0.0.1:29500, to which it connects");
   EXPECT_EQ(shell::doing_of(0, {{"native", {{{"function", "poll"}, {"object", "libc.so.6"}}}}, {"held", true}},
                             {{"call", "/x/lockstep/core/_library.py", 1}, {"main", "train.py", 2}})
                 .words,

@@ -1,0 +1,93 @@
+#include "collectives/log/socket_table.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+namespace lockstep::dist {
+namespace {
+
+std::string folder_of(pid_t pid) { return pid == 0 ? "/proc/self" : fmt::format("/proc/{}", pid); }
+
+}  // namespace
+
+std::string SocketEnd::str() const {
+  char text[INET6_ADDRSTRLEN] = "";
+  ::inet_ntop(family, address.data(), text, sizeof text);
+  return family == AF_INET6 ? fmt::format("[{}]:{}", text, ntohs(port)) : fmt::format("{}:{}", text, ntohs(port));
+}
+
+std::optional<SocketEnd> parse_socket_end(const std::string& text) {
+  SocketEnd end;
+  unsigned port = 0;
+  uint32_t words[4];
+  if (text.size() < 20) {
+    if (std::sscanf(text.c_str(), "%8" SCNx32 ":%4x", &words[0], &port) != 2) return std::nullopt;
+    end.address[0] = words[0];
+  } else {
+    if (std::sscanf(text.c_str(), "%8" SCNx32 "%8" SCNx32 "%8" SCNx32 "%8" SCNx32 ":%4x", &words[0], &words[1],
+                    &words[2], &words[3], &port) != 5)
+      return std::nullopt;
+    if (words[0] == 0 && words[1] == 0 && words[2] == htonl(0xffff)) {
+      end.address[0] = words[3];
+    } else {
+      end.family = AF_INET6;
+      std::memcpy(end.address.data(), words, sizeof words);
+    }
+  }
+  end.port = htons(static_cast<uint16_t>(port));
+  return end;
+}
+
+std::vector<TcpSocket> tcp_sockets(pid_t pid) {
+  std::vector<TcpSocket> sockets;
+  for (const char* table : {"/net/tcp", "/net/tcp6"}) {
+    std::ifstream file(folder_of(pid) + table);
+    std::string line;
+    std::getline(file, line);  // the heading
+    while (std::getline(file, line)) {
+      char here[64], there[64];
+      TcpSocket socket;
+      if (std::sscanf(line.c_str(), " %*[^:]: %63s %63s %x %*s %*s %*s %u %*s %" SCNu64, here, there, &socket.state,
+                      &socket.uid, &socket.inode) != 5)
+        continue;
+      const auto local = parse_socket_end(here), remote = parse_socket_end(there);
+      if (!local || !remote) continue;
+      socket.local = *local;
+      socket.remote = *remote;
+      sockets.push_back(socket);
+    }
+  }
+  return sockets;
+}
+
+std::vector<TcpSocket> own_tcp_sockets(pid_t pid) {
+  std::set<std::string> held;
+  std::error_code error;
+  for (std::filesystem::directory_iterator each(folder_of(pid) + "/fd", error), end; !error && each != end;
+       each.increment(error)) {
+    std::error_code gone;
+    held.insert(std::filesystem::read_symlink(each->path(), gone).string());
+  }
+  std::vector<TcpSocket> sockets = tcp_sockets(pid);
+  std::erase_if(sockets, [&](const TcpSocket& each) { return !held.contains(fmt::format("socket:[{}]", each.inode)); });
+  return sockets;
+}
+
+std::vector<std::string> unanswered_connections(pid_t pid) {
+  std::vector<std::string> ends;
+  for (const TcpSocket& each : own_tcp_sockets(pid))
+    if (each.state == TCP_SYN_SENT && std::ranges::find(ends, each.remote.str()) == ends.end())
+      ends.push_back(each.remote.str());
+  return ends;
+}
+
+}  // namespace lockstep::dist
