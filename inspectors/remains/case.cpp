@@ -37,6 +37,7 @@ Case::Case(const Remains& what) : remains(what) {
     world.insert(each.rank);
     if (each.ended) ended.insert(each.rank);
     if (each.ended && each.kind == FindingKind::died) killed.insert(each.rank);
+    if (each.ended && each.kind == FindingKind::died && !each.at_fault) taken_along.insert(each.rank);
     if (each.ended && each.kind == FindingKind::finished) outside.insert(each.rank);
     if (each.at_fault) failed.insert(each.rank);
   }

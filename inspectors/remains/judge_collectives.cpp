@@ -160,7 +160,9 @@ class Collectives {
     add_activities(finding, call.group);
     if (by_recorder) finding.message += kByRecorder;
     waiting_ = waiting_ | waiting;
-    if (absent - job_.failed == RankSet()) {  // an exception of each explains it
+    // An exception of each explains it, or the end of some for which the launcher has ended the others.
+    const RankSet explained = job_.failed.empty() ? RankSet() : job_.failed | job_.taken_along;
+    if (absent - explained == RankSet()) {
       finding.severity = Severity::note;
       verdicts_.add(Weight::consequence, std::move(finding));
     } else if (finding.kind == FindingKind::other_collective) {

@@ -565,6 +565,25 @@ TEST(Watched, OfARankThatDiedItIsNotKnownWhatItHadCalled) {
   }));
 }
 
+TEST(Watched, WaitingForRanksThatTheLauncherEndedFollowsFromTheFailureOfOne) {
+  Remains remains = waiting(4, {2, 3});
+  RankDoing other{.rank = 1, .kind = FindingKind::died, .words = "was killed by SIGTERM", .ended = true};
+  remains.doing = {
+      {.rank = 0, .kind = FindingKind::died, .words = "was killed by SIGKILL", .ended = true, .at_fault = true}, other};
+  const auto faults = [&] {
+    std::vector<Finding> findings = judge(remains);
+    std::erase_if(findings, [](const Finding& each) { return each.severity != Severity::fault; });
+    return findings;
+  };
+  ASSERT_THAT(faults(), SizeIs(1));
+  EXPECT_EQ(faults()[0].message, "rank 0 was killed by SIGKILL");
+  // Without the failure, that they have ended is all that is known.
+  remains.doing.front() = other;
+  remains.doing.front().rank = 0;
+  ASSERT_THAT(faults(), SizeIs(1));
+  EXPECT_EQ(faults()[0].verdict, Verdict::hang);
+}
+
 TEST(Watched, ARankThatHadCalledItBeforeItEndedIsNotMissing) {
   Remains remains = waiting(3, {0, 2});
   remains.doing = {
