@@ -126,23 +126,30 @@ std::optional<Finding> stalled(const HangPicture& picture, double seconds) {
     finding.where = shown.where;
   }
   finding.message = fmt::format("no progress for {} s", seconds);
-  std::map<std::string, RankSet> by_sentence;
-  std::vector<std::string> order;
-  for (const RankPicture& rank : picture.ranks) {
-    if (rank.gone()) continue;
-    const std::string sentence = rank_sentence(picture, rank);
-    if (!by_sentence.contains(sentence)) order.push_back(sentence);
-    by_sentence[sentence].insert(rank.rank);
-  }
-  for (const std::string& sentence : order) {
-    const RankSet& who = by_sentence[sentence];
-    finding.message +=
-        fmt::format("{}{}: {}", &sentence == &order.front() ? ": " : "; ", who.words(), said_of(sentence, who.size()));
-  }
+  RankSet present;
+  for (const RankPicture& rank : picture.ranks)
+    if (!rank.gone()) present.insert(rank.rank);
+  finding.message += ": " + rank_sentences(picture, present);
   for (const auto& [rank, wait] : left)
     finding.message += fmt::format("; rank {} waited in {} before it left the cell", rank, call_words(wait));
   if (first) finding.message += evidence_words(picture, shown_wait(*first).call);
   return finding;
+}
+
+std::string rank_sentences(const HangPicture& picture, const RankSet& ranks) {
+  std::vector<std::pair<std::string, RankSet>> said;
+  for (const int rank : ranks) {
+    std::string sentence = rank_sentence(picture, *picture.rank(rank));
+    const auto same = std::ranges::find(said, sentence, &std::pair<std::string, RankSet>::first);
+    if (same != said.end())
+      same->second.insert(rank);
+    else
+      said.emplace_back(std::move(sentence), RankSet{rank});
+  }
+  std::string text;
+  for (const auto& [sentence, who] : said)
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", who.words(), said_of(sentence, who.size()));
+  return text;
 }
 
 std::string rank_sentence(const HangPicture& picture, const RankPicture& rank) {

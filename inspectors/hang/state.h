@@ -12,6 +12,9 @@ namespace lockstep::inspect {
 /// Returns a sentence about a rank, without its name: "waits 3.1 s in all_reduce #12 (cell 7, line 4) for rank 1".
 std::string rank_sentence(const HangPicture& picture, const RankPicture& rank);
 
+/// Returns what the ranks are doing, alike ones together: "ranks 0-2: wait 3.1 s in all_reduce #12; rank 3: computes".
+std::string rank_sentences(const HangPicture& picture, const RankSet& ranks);
+
 /// Makes the finding of --hang-timeout: no rank has made progress for `seconds`. Nothing if a rank may be computing and
 /// no other rank waits for it.
 std::optional<Finding> stalled(const HangPicture& picture, double seconds);

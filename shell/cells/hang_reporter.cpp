@@ -283,9 +283,8 @@ void HangReporter::report_waits(const CellRun& run, const HangPicture& picture) 
     const RankSet missing = inspect::waited_for(picture, rank.rank);
     if (missing.size() == 1) {
       text += ", which " + inspect::rank_sentence(picture, *picture.rank(missing.ranks().front()));
-    } else {
-      for (int each : missing)
-        text += fmt::format("; rank {} {}", each, inspect::rank_sentence(picture, *picture.rank(each)));
+    } else if (!missing.empty()) {
+      text += "; " + inspect::rank_sentences(picture, missing);
     }
     services_.emit(RankEvent{rank.rank, RankState::waiting, std::move(text)});
   }

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "inspectors/hang/words.h"
 #include "protocol/chart.h"
 #include "shell/charts/chart_text.h"
 #include "shell/events/finding_text.h"
@@ -121,6 +123,7 @@ std::string prompt_text(int64_t cell, const std::string& label, const Screen& sc
 Renderer::Renderer(const Screen& screen, Write write) : screen_(screen), write_(std::move(write)), output_(screen) {}
 
 void Renderer::take(const Event& event) {
+  if (!std::holds_alternative<RankEvent>(event)) draw_waits();
   if (const auto* output = std::get_if<OutputEvent>(&event))
     draw(*output);
   else
@@ -150,6 +153,7 @@ void Renderer::show(const std::string& text) {
 }
 
 void Renderer::flush() {
+  draw_waits();
   draw_dropped();
   output_.finish(drawn_);
   draw_errors();
@@ -203,14 +207,13 @@ std::string Renderer::bottom_rows(size_t& rows) const {
   rows = 0;
   if (!live_ || !screen_.terminal) return text;
   std::vector<std::string> lines = output_.unfinished();
-  for (const RankEvent& death : deaths_)
-    lines.push_back(paint(screen_, Style::fault,
-                          fitting(fmt::format("{} rank {}: {}", signs(screen_).fault, death.rank, death.message),
-                                  screen_.width > 0 ? screen_.width - 1 : 200)));
+  const int columns = screen_.width > 0 ? screen_.width - 1 : 200;
+  for (const RanksSaid& wait : waits_) lines.push_back(line_of(Style::note, signs(screen_).note, wait, columns));
+  for (const RanksSaid& death : deaths_) lines.push_back(line_of(Style::fault, signs(screen_).fault, death, columns));
   for (const ErrorEvent& error : errors_) {
     const std::string line =
         fmt::format("{} {}: {}: {}", signs(screen_).fault, error.ranks.words(), error.type, first_line(error.message));
-    lines.push_back(paint(screen_, Style::fault, fitting(line, screen_.width > 0 ? screen_.width - 1 : 200)));
+    lines.push_back(paint(screen_, Style::fault, fitting(line, columns)));
   }
   for (std::string& row : status_rows()) lines.push_back(std::move(row));
   const size_t most = static_cast<size_t>(std::max(1, screen_.height - 2));
@@ -316,7 +319,8 @@ void Renderer::draw(const ValueEvent& event) {
 }
 
 void Renderer::draw(const ErrorEvent& event) {
-  std::erase_if(deaths_, [&](const RankEvent& death) { return event.ranks.contains(death.rank); });
+  for (RanksSaid& death : deaths_) death.ranks = death.ranks - event.ranks;
+  std::erase_if(deaths_, [](const RanksSaid& death) { return death.ranks.empty(); });
   if (event.others_run) {
     draw_error(event);
     reported_deaths_.push_back(head_of(event));
@@ -379,6 +383,7 @@ void Renderer::draw_error(const ErrorEvent& error) {
 }
 
 void Renderer::draw(const CellEvent& event) {
+  drawn_waits_ = 0;
   draw_dropped();
   output_.finish(drawn_);
   draw_errors();
@@ -409,19 +414,41 @@ void Renderer::draw(const FindingEvent& event) {
 
 void Renderer::draw(const RankEvent& event) {
   if (event.state == RankState::dead) {
-    deaths_.push_back(event);  // its error follows: at once, soon, or with the end of the cell
+    add(deaths_, event);  // its error follows: at once, soon, or with the end of the cell
   } else if (!event.message.empty() && !quiet_) {
-    drawn_ += paint(screen_, Style::note, fmt::format("{} rank {}", signs(screen_).note, event.rank)) + ": " +
-              event.message + "\n";
+    add(waits_, event);
+    // A thousand ranks that wait are not a thousand lines: after some, what comes together is drawn together.
+    constexpr size_t kSingleLines = 8;
+    if (++drawn_waits_ <= kSingleLines) draw_waits();
   }
+}
+
+void Renderer::add(std::vector<RanksSaid>& said, const RankEvent& event) {
+  const auto same = std::ranges::find(said, event.message, &RanksSaid::message);
+  if (same != said.end())
+    same->ranks.insert(event.rank);
+  else
+    said.push_back({event.message, RankSet{event.rank}});
+}
+
+/// Returns the line of ranks that do or did the same, cut to `columns` where there are any.
+std::string Renderer::line_of(Style style, const char* sign, const RanksSaid& said, int columns) const {
+  const std::string who = fmt::format("{} {}", sign, said.ranks.words());
+  const std::string what =
+      ": " + inspect::said_of(said.message.empty() ? "has ended" : said.message, said.ranks.size());
+  if (columns == 0) return paint(screen_, style, who) + what;
+  return paint(screen_, style, fitting(who + what, columns));
+}
+
+void Renderer::draw_waits() {
+  for (const RanksSaid& wait : std::exchange(waits_, {}))
+    drawn_ += line_of(Style::note, signs(screen_).note, wait) + "\n";
 }
 
 /// Draws deaths that no error has explained.
 void Renderer::draw_deaths() {
-  for (const RankEvent& death : deaths_)
-    drawn_ += paint(screen_, Style::fault, fmt::format("{} rank {}", signs(screen_).fault, death.rank)) + ": " +
-              (death.message.empty() ? "has ended" : death.message) + "\n";
-  deaths_.clear();
+  for (const RanksSaid& death : std::exchange(deaths_, {}))
+    drawn_ += line_of(Style::fault, signs(screen_).fault, death) + "\n";
 }
 
 void Renderer::draw(const MessageEvent& event) {

@@ -57,6 +57,12 @@ class Renderer : public EventSink {
   void set_quiet(bool quiet) { quiet_ = quiet; }
 
  private:
+  struct RanksSaid {  // the same message of one or more RankEvents
+    std::string message;
+    RankSet ranks;
+  };
+  static void add(std::vector<RanksSaid>& said, const RankEvent& event);
+
   void draw(const SessionEvent& event);
   void draw(const CellEvent& event);
   void draw(const OutputEvent& event);
@@ -72,6 +78,8 @@ class Renderer : public EventSink {
   void draw(const ActivityEvent& event);
   void draw_errors();
   void draw_deaths();
+  void draw_waits();
+  std::string line_of(Style style, const char* sign, const RanksSaid& said, int columns = 0) const;
   void draw_dropped();
   void draw_error(const ErrorEvent& error);
   std::string head_of(const ErrorEvent& error) const;
@@ -83,7 +91,9 @@ class Renderer : public EventSink {
   Write write_;
   RankOutput output_;
   std::vector<ErrorEvent> errors_;  // of the running cell
-  std::vector<RankEvent> deaths_;  // that no error has explained yet
+  std::vector<RanksSaid> deaths_;  // that no error has explained yet
+  std::vector<RanksSaid> waits_;  // that are not drawn yet
+  size_t drawn_waits_ = 0;  // of the running cell
   std::vector<std::string> reported_deaths_;  // while others ran on: the heads of their errors
   struct RunningLoop {
     ProgressEvent event;

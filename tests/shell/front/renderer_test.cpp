@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "shell/text/text.h"
+
 using namespace lockstep;
 using namespace lockstep::shell;
 using testing::HasSubstr;
@@ -367,6 +369,27 @@ TEST(Renderer, DeathsAreToldOnce) {
             "✗ rank 3: exited with code 3\n"
             "✗ rank 2: SIGKILL in cell 1, line 2\n"
             "    killed by SIGKILL\n");
+}
+
+TEST(Renderer, AThousandRanksThatWaitAreNotAThousandLines) {
+  Transcript t;
+  const auto wait = [&](int rank) { t.renderer.take(RankEvent{rank, RankState::waiting, "waits in barrier #1"}); };
+  for (int rank = 0; rank < 1024; ++rank) wait(rank);
+  t.renderer.take(RankEvent{1024, RankState::waiting, "does something else"});
+  t.renderer.flush();
+  EXPECT_THAT(lines_of(t.text), testing::SizeIs(10));
+  EXPECT_THAT(t.text, testing::StartsWith("• rank 0: waits in barrier #1\n"));
+  EXPECT_THAT(t.text, testing::EndsWith("• ranks 8-1023: wait in barrier #1\n• rank 1024: does something else\n"));
+  t.renderer.take(CellEvent{.status = CellStatus::ok});
+  t.text.clear();
+  wait(3);
+  EXPECT_EQ(t.text, "• rank 3: waits in barrier #1\n") << "the next cell begins again";
+}
+
+TEST(Renderer, ATerminalShowsRanksThatWaitBeforeTheyAreDrawnTogether) {
+  Transcript t(2, {.terminal = true, .unicode = true, .width = 60});
+  for (int rank = 0; rank < 16; ++rank) t.renderer.take(RankEvent{rank, RankState::waiting, "waits in barrier #1"});
+  EXPECT_THAT(t.text, testing::EndsWith("• ranks 8-15: wait in barrier #1"));
 }
 
 TEST(Renderer, DeathsAtThePromptAreToldAtOnceAndOnce) {
