@@ -213,13 +213,18 @@ def begin_late(self, cell):
     type(self)._begin_cell = begin
     self._abort("asked for")
     begin(self, cell)
-    self.is_told = self._told_to_stop.is_set()"""
+    self.is_told = self._told_to_stop.is_set()
+def abort_in_cpp():
+    while not own._runs_cpp: time.sleep(0.01)
+    own._abort("asked for")"""
         run = Session(own, "type(own)._begin_cell = begin_late", "time.sleep(1000)", "own.is_told",
                       "try: stay()\nexcept KeyboardInterrupt: stay()",
                       "%%rank 0\nwork = dist.irecv(torch.ones(1), 1)\nstay()",
+                      "threading.Thread(target=abort_in_cpp).start()", "%%cpp\nfor (;;) ::usleep(1000);",
                       "x = torch.ones(1); dist.all_reduce(x); x.item()",
                       options=["--keep-going", "--cell-timeout", "20"])
-        self.assertEqual(run.statuses(), ["ok", "ok", "aborted", "ok", "aborted", "aborted", "ok"], run.shown)
+        self.assertEqual(run.statuses(), ["ok", "ok", "aborted", "ok", "aborted", "aborted", "ok", "aborted", "ok"],
+                         run.shown)
         self.assertEqual(run.values(), [([0, 1], "True"), ([0, 1], "2.0")], run.shown)
 
     def test_a_hang_beside_a_rank_that_does_not_answer(self):

@@ -181,9 +181,9 @@ class Prompt:
             _publish.sink = None
             _scope.settle()
             self._shell.end_output()
-        self._interrupts.discard(cell)
         values, self._values = self._values, []
         self._end_cell(cell, done)
+        self._interrupts.discard(cell)
         done["run_ms"] = (time.perf_counter() - start) * 1e3
         self._since = time.monotonic()
         self._shell.post(*values, done)
@@ -288,10 +288,14 @@ class Prompt:
         with self._shell.lock:
             self._interrupts.add(cell)  # it may not have begun
             if self._running and self._cell == cell:
-                if self._runs_cpp:
-                    self._cpp.interrupt(cell)
-                else:
-                    self._interrupter.interrupt()
+                self._stop_running()
+
+    def _stop_running(self) -> None:
+        """Interrupts the cell that runs. The caller holds the lock."""
+        if self._runs_cpp:
+            self._cpp.interrupt(self._cell)
+        else:
+            self._interrupter.interrupt()
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         question: dict[str, Any] = message["question"]

@@ -67,7 +67,7 @@ class SessionPrompt(_prompt.Prompt):
             done.update(self._steps.finish(done["status"] == "ok", meetings))
         if cell in self._aborted:
             self._aborted.discard(cell)
-            if done["status"] == "error":
+            if done["status"] == "error" or (done["status"] == "interrupted" and cell not in self._interrupts):
                 done["status"] = "aborted"
                 done["error"]["root_cause"] = False
 
@@ -107,7 +107,7 @@ class SessionPrompt(_prompt.Prompt):
                 if _library.call("calls_in_flight")["calls"]:
                     cell = self._cell
                 else:  # it waits for something else, or computes
-                    self._interrupter.interrupt()
+                    self._stop_running()
         self._told_to_stop.set()
         _library.call("abort_job_groups", reason=reason)
         if cell is not None:  # it may wait for something else beside its collectives
@@ -116,7 +116,7 @@ class SessionPrompt(_prompt.Prompt):
     def _end_freed(self, cell: int) -> None:
         with self._shell.lock:
             if self._running and self._cell == cell:
-                self._interrupter.interrupt()
+                self._stop_running()
 
     def _interrupt(self, cell: int) -> None:
         super()._interrupt(cell)
