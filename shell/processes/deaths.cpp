@@ -1,6 +1,7 @@
 #include "shell/processes/deaths.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <fstream>
 #include <utility>
@@ -42,6 +43,15 @@ std::optional<MemoryKills> MemoryKillCounter::rise() {
 std::string out_of_memory_words(bool of_machine) {
   return fmt::format(": probably out of memory (the kernel's out-of-memory killer ended a process{})",
                      of_machine ? "" : " of this control group");
+}
+
+std::string load_failure_words(const ProcessEnd& end) {
+  constexpr int kNotLoaded = 127;
+  rlimit memory = {};
+  if (end.signal != 0 || end.code != kNotLoaded || ::getrlimit(RLIMIT_AS, &memory) != 0 ||
+      memory.rlim_cur == RLIM_INFINITY)
+    return "";
+  return fmt::format(": does it have too little memory (ulimit -v is {})?", memory.rlim_cur / 1024);
 }
 
 // core(5). Fields other than the number of the process stay as they are written there.

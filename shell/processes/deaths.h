@@ -34,6 +34,10 @@ class MemoryKillCounter {
 /// Returns ": probably out of memory (…)", for a process that was killed and before which the counter went up.
 std::string out_of_memory_words(bool of_machine);
 
+/// Returns ": does it have too little memory (…)?" where the dynamic linker's exit code says that a process was not
+/// loaded, and its address space is limited, as this process's is; empty otherwise.
+std::string load_failure_words(const ProcessEnd& end);
+
 /// Returns "; its core file is core.17 in its working directory", or which program has got it; empty where there is
 /// none. `pattern` is that of /proc/sys/kernel/core_pattern.
 std::string core_words(const ProcessEnd& end, pid_t pid, const std::string& pattern);

@@ -187,7 +187,8 @@ void LocalRanks::ended(int rank) {
 
 std::string LocalRanks::words_of(const ProcessEnd& end) {
   const auto kills = memory_kills_.rise();
-  return end.str() + (end.signal == SIGKILL && kills ? out_of_memory_words(kills->of_machine) : "");
+  if (end.signal == SIGKILL && kills) return end.str() + out_of_memory_words(kills->of_machine);
+  return end.str() + load_failure_words(end);
 }
 
 RankProcess LocalRanks::restart(int rank, const std::string& identity, int64_t generation) {

@@ -11,6 +11,7 @@
 
 #include "collectives/log/marked_processes.h"
 #include "protocol/error.h"
+#include "shell/processes/deaths.h"
 
 namespace lockstep::shell {
 namespace {
@@ -107,7 +108,7 @@ void StoreProcess::has_started(std::unique_ptr<Child> process) {
     const auto end = process_->ended();
     if (!end) return;
     has_ended_ = true;
-    ended_(end->str() + "; it listened on " + this->address(), tail_.last_lines());
+    ended_(end->str() + "; it listened on " + this->address() + load_failure_words(*end), tail_.last_lines());
     loop_.forget(process_->pidfd());
   });
 }
