@@ -111,7 +111,7 @@ bool ask_kernel(const SocketEnd& local, const SocketEnd& remote, std::optional<u
 std::optional<uid_t> look_in_tables(const SocketEnd& local, const SocketEnd& remote) {
   std::optional<uid_t> listening;
   bool not_accepted = false;
-  for (const TcpSocket& each : tcp_sockets()) {
+  for (const SocketEntry& each : tcp_sockets()) {
     if (each.local.port != local.port) continue;
     if (each.state == TCP_LISTEN && each.inode != 0) {
       const bool any = each.local.address == std::array<uint32_t, 4>{};

@@ -47,15 +47,15 @@ std::optional<SocketEnd> parse_socket_end(const std::string& text) {
   return end;
 }
 
-std::vector<TcpSocket> tcp_sockets(pid_t pid) {
-  std::vector<TcpSocket> sockets;
+std::vector<SocketEntry> tcp_sockets(pid_t pid) {
+  std::vector<SocketEntry> sockets;
   for (const char* table : {"/net/tcp", "/net/tcp6"}) {
     std::ifstream file(folder_of(pid) + table);
     std::string line;
     std::getline(file, line);  // the heading
     while (std::getline(file, line)) {
       char here[64], there[64];
-      TcpSocket socket;
+      SocketEntry socket;
       if (std::sscanf(line.c_str(), " %*[^:]: %63s %63s %x %*s %*s %*s %u %*s %" SCNu64, here, there, &socket.state,
                       &socket.uid, &socket.inode) != 5)
         continue;
@@ -69,7 +69,7 @@ std::vector<TcpSocket> tcp_sockets(pid_t pid) {
   return sockets;
 }
 
-std::vector<TcpSocket> own_tcp_sockets(pid_t pid) {
+std::vector<SocketEntry> own_tcp_sockets(pid_t pid) {
   std::set<std::string> held;
   std::error_code error;
   for (std::filesystem::directory_iterator each(folder_of(pid) + "/fd", error), end; !error && each != end;
@@ -77,14 +77,15 @@ std::vector<TcpSocket> own_tcp_sockets(pid_t pid) {
     std::error_code gone;
     held.insert(std::filesystem::read_symlink(each->path(), gone).string());
   }
-  std::vector<TcpSocket> sockets = tcp_sockets(pid);
-  std::erase_if(sockets, [&](const TcpSocket& each) { return !held.contains(fmt::format("socket:[{}]", each.inode)); });
+  std::vector<SocketEntry> sockets = tcp_sockets(pid);
+  std::erase_if(sockets,
+                [&](const SocketEntry& each) { return !held.contains(fmt::format("socket:[{}]", each.inode)); });
   return sockets;
 }
 
 std::vector<std::string> unanswered_connections(pid_t pid) {
   std::vector<std::string> ends;
-  for (const TcpSocket& each : own_tcp_sockets(pid))
+  for (const SocketEntry& each : own_tcp_sockets(pid))
     if (each.state == TCP_SYN_SENT && std::ranges::find(ends, each.remote.str()) == ends.end())
       ends.push_back(each.remote.str());
   return ends;

@@ -23,7 +23,7 @@ struct SocketEnd {
   std::string str() const;
 };
 
-struct TcpSocket {
+struct SocketEntry {
   SocketEnd local, remote;
   unsigned state = 0;  // TCP_LISTEN, … of netinet/tcp.h
   uid_t uid = 0;
@@ -34,10 +34,10 @@ struct TcpSocket {
 std::optional<SocketEnd> parse_socket_end(const std::string& text);
 
 /// Returns the sockets in the network namespace of a process, in time proportional to their number; 0 for this process.
-std::vector<TcpSocket> tcp_sockets(pid_t pid = 0);
+std::vector<SocketEntry> tcp_sockets(pid_t pid = 0);
 
 /// Returns those that the process itself holds.
-std::vector<TcpSocket> own_tcp_sockets(pid_t pid = 0);
+std::vector<SocketEntry> own_tcp_sockets(pid_t pid = 0);
 
 /// Returns where a process tries to connect to without an answer (SYN_SENT): "10.0.0.1:29500". A firewall that drops
 /// packets looks so, and a machine that is off.

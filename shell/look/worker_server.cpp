@@ -32,7 +32,7 @@ bool runs_server(int64_t pid) {
 /// Returns the ports at which the process listens for connections to any address, also of IPv6.
 std::vector<uint16_t> ports_of(int64_t pid) {
   std::vector<uint16_t> ports;
-  for (const dist::TcpSocket& each : dist::own_tcp_sockets(static_cast<pid_t>(pid)))
+  for (const dist::SocketEntry& each : dist::own_tcp_sockets(static_cast<pid_t>(pid)))
     if (each.state == TCP_LISTEN && each.local.family == AF_INET6 && each.local.address == std::array<uint32_t, 4>{})
       ports.push_back(ntohs(each.local.port));
   return ports;
