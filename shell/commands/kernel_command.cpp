@@ -12,7 +12,9 @@
 #include "shell/jobs/python_ranks.h"
 #include "shell/jobs/session_hosts.h"
 #include "shell/jupyter/kernel.h"
+#include "shell/jupyter/kernel_relay.h"
 #include "shell/jupyter/kernel_spec.h"
+#include "shell/terminal/resumable.h"
 
 namespace lockstep::shell {
 namespace {
@@ -26,7 +28,17 @@ struct KernelChoice {
   SessionOptions installed;  // as given to install; it checks them
   // run
   jupyter::KernelOptions kernel;
+  jupyter::RelayOptions relay;  // with an id: of a session that is there, also of install
 };
+
+void add_resume_options(CLI::App& app, jupyter::RelayOptions& relay) {
+  CLI::Option* const resume =
+      app.add_option("--resume", relay.id,
+                     "Run cells in a detachable session of a terminal: its id, the beginning of it, or last")
+          ->type_name("ID");
+  app.add_flag("--take-over", relay.takes_over, "With --resume: from the terminal or notebook that is attached")
+      ->needs(resume);
+}
 
 /// Returns the session's options as they were given, for the kernel's command line. Paths of this machine are made
 /// absolute: the kernel starts anywhere.
@@ -54,6 +66,13 @@ int install(KernelChoice& choice, const CLI::App& app) {
   SessionOptions checked = choice.installed;
   choose_hosts(checked);
   jupyter::KernelSpec& spec = choice.spec;
+  if (const std::string& id = choice.relay.id; app.count("--resume") > 0) {
+    check_resume_alone(app, {"--take-over", "--user", "--prefix", "--name", "--display-name"});
+    if (id != "last") (void)find_resumable(id);
+    if (spec.name.empty()) spec.name = "lockstep-resume";
+    if (spec.display_name.empty())
+      spec.display_name = id == "last" ? "Lockstep (the session left last)" : "Lockstep (the session " + id + ")";
+  }
   spec.options = words_of(app);
   // Jupyter may start the kernel in another environment.
   if (const auto& python = choice.installed.python)
@@ -89,6 +108,7 @@ std::function<int()> set_up_kernel(CLI::App& app) {
   install_command.add_option("--display-name", choice->spec.display_name, "What people see in menus")
       ->type_name("TEXT");
   add_session_options(install_command, choice->installed);
+  add_resume_options(install_command, choice->relay);
   install_command.final_callback([choice = choice.get(), command = &install_command] {
     choice->run = [choice, command] { return install(*choice, *command); };
   });
@@ -98,8 +118,14 @@ std::function<int()> set_up_kernel(CLI::App& app) {
                   "Sockets and key; without it the kernel makes one and prints how to connect")
       ->type_name("FILE");
   add_session_options(run_command, choice->kernel.session);
-  run_command.final_callback([choice = choice.get()] {
-    choice->run = [choice] {
+  add_resume_options(run_command, choice->relay);
+  run_command.final_callback([choice = choice.get(), command = &run_command] {
+    choice->run = [choice, command] {
+      if (command->count("--resume") > 0) {
+        check_resume_alone(*command, {"--take-over", "--connection-file"});
+        choice->relay.connection_file = choice->kernel.connection_file;
+        return jupyter::run_kernel_relay(choice->relay);
+      }
       choice->kernel.start_now = asks_for_ranks(choice->kernel.session);
       choose_hosts(choice->kernel.session);
       return jupyter::run_kernel(choice->kernel);

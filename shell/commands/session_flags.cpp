@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <memory>
@@ -147,6 +148,12 @@ void add_session_options(CLI::App& app, SessionOptions& options) {
          "What cells read with arg(\"NAME\"); may be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME=VALUE");
+}
+
+void check_resume_alone(const CLI::App& app, std::initializer_list<std::string_view> allowed) {
+  for (const CLI::Option* each : app.parse_order())
+    if (const std::string name = each->get_name(); name != "--resume" && std::ranges::count(allowed, name) == 0)
+      throw UsageError(name + " can't be used with --resume: the session is there already, as it was started");
 }
 
 bool asks_for_ranks(const SessionOptions& options) {

@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "protocol/error.h"
-#include "protocol/version.h"
 #include "shell/commands/command.h"
 #include "shell/commands/session_flags.h"
 #include "shell/detached/attached_terminal.h"
@@ -15,10 +14,11 @@
 #include "shell/detached/session_socket.h"
 #include "shell/jobs/session_hosts.h"
 #include "shell/journal/journal_folder.h"
+#include "shell/jupyter/kernel.h"
 #include "shell/scripts/magic_arguments.h"
+#include "shell/terminal/resumable.h"
 #include "shell/terminal/shown_journal.h"
 #include "shell/terminal/terminal.h"
-#include "shell/text/suggest.h"
 
 namespace lockstep::shell {
 namespace {
@@ -38,29 +38,6 @@ void check_terminal(const std::string& option) {
     throw UsageError(option + " needs a terminal as standard input and output");
 }
 
-/// Refuses options that would have no effect on a session that is there.
-void check_alone(const CLI::App& app) {
-  for (const CLI::Option* each : app.parse_order())
-    if (const std::string name = each->get_name(); name != "--resume" && name != "--watch" && name != "--take-over")
-      throw UsageError(name + " can't be used with --resume: the session is there already, as it was started");
-}
-
-/// Explains that no session of that id can be resumed: it may have ended.
-[[noreturn]] void throw_not_there(const std::string& id) {
-  std::vector<std::string> ids;
-  for (const DetachableSession& each : detachable_sessions()) ids.push_back(each.state.id);
-  for (const JournalInfo& journal : read_journals()) {
-    if (id == "last" || !journal.id.starts_with(id)) continue;
-    if (journal.is_open)
-      throw UsageError("the session " + journal.id + " runs, but was not started with --detachable on this machine");
-    throw UsageError(fmt::format(
-        "the session {} has ended; lockstep sessions show {} shows it, lockstep run --journal {} runs its cells again",
-        journal.id, journal.id, journal.id));
-  }
-  throw UsageError("there is no detachable session" + (id == "last" ? "" : " " + id + did_you_mean(id, ids)) +
-                   " on this machine; `lockstep sessions list` shows those that run");
-}
-
 /// Shows a screen of what a session has shown before.
 void show_end_of_journal(const std::string& id) {
   const Screen screen = detect_screen(STDOUT_FILENO);
@@ -71,18 +48,14 @@ void show_end_of_journal(const std::string& id) {
 }
 
 int resume(const TerminalOptions& options) {
-  if (options.resume->empty()) throw UsageError("--resume takes the id of a session, its beginning, or last");
-  check_terminal("--resume");
-  const std::optional<DetachableSession> session = find_detachable(*options.resume);
-  if (!session) throw_not_there(*options.resume);
-  if (session->state.problem.empty() && session->state.protocol != kProtocolVersion)
-    throw UsageError(words_of_other_version(session->state.id));
-  Descriptor keeper = connect_to_keeper(session->path);
+  if (!options.resume->empty()) check_terminal("--resume");
+  const DetachableSession session = find_resumable(*options.resume);
+  Descriptor keeper = connect_to_keeper(session.path);
   TerminalHello hello = describe_terminal(options.watches ? Asks::watch : Asks::type);
   hello.takes_over = options.takes_over;
   send_json(keeper.get(), Mail::hello, hello);
   answer_of(keeper.get());
-  if (options.watches) show_end_of_journal(session->state.id);
+  if (options.watches) show_end_of_journal(session.state.id);
   return run_attached(std::move(keeper), options.watches);
 }
 
@@ -94,7 +67,7 @@ int run(TerminalOptions& options) {
   check_terminal("--detachable");
   DetachableStart start = start_detachable(*options.detachable, describe_terminal(Asks::type));
   if (start.is_over) return 0;
-  if (start.keeper) return run_terminal(options.session, starts, std::move(start.keeper));
+  if (start.keeper) return run_terminal(options.session, starts, std::move(start.keeper), {}, jupyter::open_notebook);
   answer_of(start.terminal.get());
   return run_attached(std::move(start.terminal), /*watches=*/false);
 }
@@ -121,7 +94,7 @@ std::function<int()> set_up_terminal(CLI::App& app) {
       ->needs(resume)
       ->excludes(watch);
   return [options, &app] {
-    if (options->resume) check_alone(app);
+    if (options->resume) check_resume_alone(app, {"--watch", "--take-over"});
     return run(*options);
   };
 }

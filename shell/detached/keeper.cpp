@@ -29,7 +29,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kMarkLimit{2};  // a session that is in an editor does not answer
+constexpr std::chrono::seconds kMarkLimit{2}, kNotebookLimit{5};  // a session that is in an editor does not answer
 constexpr std::chrono::seconds kEndLimit{60};  // for a session that was asked to end
 constexpr auto kMostStrangers = 16, kMostWatchers = 64;
 constexpr size_t kMostKeys = 64 << 10;  // that wait for the session
@@ -136,8 +136,12 @@ class Keeper {
           time_ = std::chrono::seconds(*order->seconds);
         // What was drawn before %detach is not drawn again.
         for (size_t taken = 0; taken < kMostLastBytes && read_master(); taken += kMostMail) continue;
-        let_go(*typing_, fmt::format("the session {} goes on without a terminal until {}; lockstep --resume {}", id_,
-                                     clock_text(std::time(nullptr) + time_.count()), id_));
+        const bool is_notebook = typing_->is_notebook();
+        let_go(*typing_,
+               fmt::format("the session {} goes on without a {} until {}; {}", id_,
+                           is_notebook ? "notebook" : "terminal", clock_text(std::time(nullptr) + time_.count()),
+                           is_notebook ? "the next cell comes back to it" : "lockstep --resume " + id_),
+               /*is_detached=*/true);
       }
     }
   }
@@ -178,6 +182,10 @@ class Keeper {
   void give_up_mark() {
     const auto when = filter_.when_to_give_up();
     if (!when || Clock::now() < *when) return;
+    if (typing_ && typing_->is_notebook())
+      return let_go(*typing_, fmt::format("the session {} does not answer: where an editor or a pager is open in it, "
+                                          "lockstep --resume {} shows it",
+                                          id_, id_));
     filter_.give_up();
     if (const pid_t group = ::tcgetpgrp(master_.get()); group > 0) ::kill(-group, SIGWINCH);
   }
@@ -202,7 +210,7 @@ class Keeper {
       if (mail.found != Reading::bytes) {
         client.close();
       } else if (client.is_stranger() && mail.kind == Mail::hello) {
-        greet(client, protocol::read_struct<TerminalHello>(mail.body).value_or(TerminalHello()));
+        greet(client, protocol::read_struct<TerminalHello>(mail.body).value_or(TerminalHello()), mail.descriptor);
       } else if (client.types() && mail.kind == Mail::keys) {
         keys_ += mail.body;
         write_keys();
@@ -221,45 +229,52 @@ class Keeper {
     if (hello.protocol != kProtocolVersion) return words_of_other_version(id_);
     if (hello.asks == Asks::watch && std::ranges::count_if(clients_, &KeeperClient::watches) >= kMostWatchers)
       return fmt::format("{} terminals look at the session {} already", kMostWatchers, id_);
-    if (hello.asks != Asks::type) return "";
+    const bool is_notebook = hello.asks == Asks::notebook;
+    if (hello.asks != Asks::type && !is_notebook) return "";
     if (typing_ && !hello.takes_over)
-      return fmt::format("the session {} is attached: {}, since {}. --watch looks on, --take-over takes it from there",
-                         id_, typing_->hello().name, clock_text(since_));
-    if (was_attached_ && can_edit_ && hello.type == "dumb")
+      return fmt::format("the session {} is attached: {}, since {}. {}", id_, typing_->hello().name, clock_text(since_),
+                         is_notebook ? "%resume --take-over in a cell takes it from there"
+                                     : "--watch looks on, --take-over takes it from there");
+    if (!is_notebook && was_attached_ && can_edit_ && hello.type == "dumb")
       return "the session " + id_ + " draws by moving the cursor, and TERM=dumb says that this terminal can't";
     return "";
   }
 
-  void greet(KeeperClient& client, TerminalHello hello) {
+  /// `notebook`: through which the session is to talk with one.
+  void greet(KeeperClient& client, TerminalHello hello, const Descriptor& notebook) {
     KeeperAnswer answer = state();
     answer.problem = problem_of(hello);
-    answer.is_accepted = answer.problem.empty() && (hello.asks == Asks::type || hello.asks == Asks::watch);
+    answer.is_accepted = answer.problem.empty() && (hello.asks == Asks::type || hello.asks == Asks::watch ||
+                                                    (hello.asks == Asks::notebook && notebook));
+    const int64_t lost_since = was_attached_ && !typing_ ? since_ : 0;
+    if (answer.is_accepted && hello.asks != Asks::watch && typing_)  // before anybody knows of the next one
+      let_go(*typing_, fmt::format("{} has taken the session {} over; {} takes it back", hello.name, id_,
+                                   typing_->is_notebook() ? "%resume --take-over in a cell"
+                                                          : "lockstep --resume " + id_ + " --take-over"));
     if (!send_json(client.socket(), Mail::answer, answer) || !answer.is_accepted) return client.close();
     client.accept(std::move(hello));
     if (client.watches()) {
       send_mail(session_.get(), Mail::watched, client.hello().name + " watches");
       return;
     }
-    const int64_t lost_since = was_attached_ && !typing_ ? since_ : 0;
-    if (typing_)
-      let_go(*typing_, fmt::format("{} has taken the session {} over; lockstep --resume {} --take-over takes it back",
-                                   client.hello().name, id_, id_));
     typing_ = &client;
     since_ = std::time(nullptr);
     deadline_.reset();
+    if (client.is_notebook()) return join(lost_since, notebook);
     set_size(client.hello().size);
     if (was_attached_) join(lost_since);
     can_edit_ = was_attached_ ? can_edit_ : client.hello().type != "dumb";
     was_attached_ = true;
   }
 
-  /// Has the session draw for the terminal what it needs to know, and nothing before it.
-  void join(int64_t lost_since) {
+  /// Has the session draw for the terminal what it needs to know, and nothing before it. For a notebook it draws only the
+  /// mark, by which it answers.
+  void join(int64_t lost_since, const Descriptor& notebook = {}) {
+    const TerminalHello& hello = typing_->hello();
     typing_->drop_unsent();
-    const std::string mark = filter_.begin(Clock::now() + kMarkLimit);
-    if (!send_json(session_.get(), Mail::attached,
-                   NewTerminal{.mark = mark, .type = typing_->hello().type, .since = lost_since}))
-      filter_.end();
+    const std::string mark = filter_.begin(Clock::now() + (notebook ? kNotebookLimit : kMarkLimit));
+    const NewTerminal terminal{.mark = mark, .type = hello.type, .since = lost_since, .key = hello.key};
+    if (!send_json(session_.get(), Mail::attached, terminal, notebook) && !notebook) filter_.end();
   }
 
   void set_size(const TerminalSize& size) const {
@@ -277,8 +292,8 @@ class Keeper {
     }
   }
 
-  void let_go(KeeperClient& client, const std::string& text) {
-    client.leave({text, 0});
+  void let_go(KeeperClient& client, const std::string& text, bool is_detached = false) {
+    client.leave({.text = text, .exit_code = 0, .is_detached = is_detached});
     if (&client == typing_) lose_typing();
   }
 

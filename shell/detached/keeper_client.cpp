@@ -21,12 +21,12 @@ KeeperClient::KeeperClient(Descriptor socket) : socket_(std::move(socket)) {
 }
 
 void KeeperClient::accept(TerminalHello hello) {
-  part_ = hello.asks == Asks::type ? Part::types : Part::watches;
+  part_ = hello.asks == Asks::watch ? Part::watches : Part::types;
   hello_ = std::move(hello);
 }
 
 void KeeperClient::show(std::string_view bytes) {
-  if (is_behind_ || !(types() || watches())) return;
+  if (is_behind_ || is_notebook() || !(types() || watches())) return;
   if (unsent_.empty()) since_ = Clock::now();
   unsent_ += bytes;
   send(Mail::output, unsent_);

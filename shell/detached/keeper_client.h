@@ -1,5 +1,6 @@
-// A connection to the keeper of a detachable session (keeper.h): a terminal that types, one that looks on, or somebody who
-// asks how the session stands. No sending waits; what there is no room for is kept.
+// A connection to the keeper of a detachable session (keeper.h): a terminal that types, one that looks on, a notebook that
+// is there instead of one that types, or somebody who asks how the session stands. No sending waits; what there is no room
+// for is kept.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -35,6 +36,7 @@ class KeeperClient {
   int socket() const { return socket_.get(); }
   const TerminalHello& hello() const { return hello_; }
   bool types() const { return part_ == Part::types; }
+  bool is_notebook() const { return hello_.asks == Asks::notebook; }
   bool watches() const { return part_ == Part::watches; }
   bool is_stranger() const { return part_ == Part::stranger; }
   bool is_gone() const { return is_gone_; }

@@ -1,6 +1,6 @@
-// What a terminal and the keeper of a detachable session (keeper.h) send each other, and what the keeper and its
-// session do. Each message is one of a Unix socket that keeps messages apart: its kind in the first byte, and behind it
-// bytes of the terminal, or a struct as JSON.
+// What a terminal, or a kernel of Jupyter that has come instead of one, and the keeper of a detachable session (keeper.h)
+// send each other, and what the keeper and its session do. Each message is one of a Unix socket that keeps messages apart:
+// its kind in the first byte, and behind it bytes of the terminal, or a struct as JSON.
 #pragma once
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "protocol/descriptor.h"
+#include "protocol/descriptor_messages.h"
 #include "protocol/json_fields.h"
 #include "protocol/version.h"
 
@@ -28,7 +28,7 @@ enum class Mail : char {
   output = 'o',  // bytes to show
   leave = 'l',  // LeaveTerminal, last of all
   // from the keeper to its session
-  attached = 't',  // NewTerminal
+  attached = 't',  // NewTerminal; of a notebook with the descriptor through which the session talks with it
   lost = 'x',  // nobody sees what is drawn from here on
   watched = 'w',  // text: somebody looks on from here on
   over = 'e',  // text: nobody has come back in time; SIGHUP follows
@@ -43,20 +43,25 @@ struct TerminalSize {
 };
 LOCKSTEP_JSON(TerminalSize, columns, rows)
 
-/// Says what somebody who connects to a keeper wants: to type, to look on, or to hear how the session stands, and that is all.
-enum class Asks { nothing, type, watch, state };
-NLOHMANN_JSON_SERIALIZE_ENUM(  // `nothing` is also what no keeper knows
-    Asks, {{Asks::nothing, ""}, {Asks::type, "type"}, {Asks::watch, "watch"}, {Asks::state, "state"}})
+/// Says what somebody who connects to a keeper wants: to type, to look on, to hear how the session stands, and that is all,
+/// or to have the cells of a notebook run: the session then talks with it through the descriptor that its hello brings.
+enum class Asks { nothing, type, watch, state, notebook };
+NLOHMANN_JSON_SERIALIZE_ENUM(Asks, {{Asks::nothing, ""},  // also what no keeper knows
+                                    {Asks::type, "type"},
+                                    {Asks::watch, "watch"},
+                                    {Asks::state, "state"},
+                                    {Asks::notebook, "notebook"}})
 
 struct TerminalHello {
   int protocol = 0;  // kProtocolVersion
   Asks asks = Asks::nothing;
   bool takes_over = false;  // from another terminal that types
-  std::string name;  // /dev/pts/3, and where it comes from, for people
+  std::string name;  // /dev/pts/3, and where it comes from, or "the notebook lesson.ipynb", for people
   std::string type;  // TERM
   TerminalSize size;
+  std::string key;  // of a notebook, which signs its messages with it
 };
-LOCKSTEP_JSON(TerminalHello, protocol, asks, takes_over, name, type, size)
+LOCKSTEP_JSON(TerminalHello, protocol, asks, takes_over, name, type, size, key)
 
 /// Describes how a session and its terminals stand.
 struct KeeperAnswer {
@@ -75,15 +80,17 @@ LOCKSTEP_JSON(KeeperAnswer, protocol, is_accepted, problem, id, pid, terminal, s
 struct LeaveTerminal {
   std::string text;  // for people; empty: the session has ended
   int exit_code = 0;
+  bool is_detached = false;  // by %detach
 };
-LOCKSTEP_JSON(LeaveTerminal, text, exit_code)
+LOCKSTEP_JSON(LeaveTerminal, text, exit_code, is_detached)
 
 struct NewTerminal {
   std::string mark;  // what the session writes to its terminal before anything that is meant for the new one
   std::string type;  // TERM
   int64_t since = 0;  // when the one before it was lost; 0: nobody was away
+  std::string key;  // as in its hello
 };
-LOCKSTEP_JSON(NewTerminal, mark, type, since)
+LOCKSTEP_JSON(NewTerminal, mark, type, since, key)
 
 struct OpenedSession {
   std::string id;
@@ -103,15 +110,16 @@ struct Received {
   Reading found = Reading::failed;
   Mail kind{};
   std::string body;
+  Descriptor descriptor;  // that came with it
 };
 inline Received receive_mail(int socket) {
-  std::string bytes(kMostMail + 1, '\0');
-  const ssize_t size = uninterrupted([&] { return ::recv(socket, bytes.data(), bytes.size(), 0); });
-  if (size < 0) return {.found = errno == EAGAIN ? Reading::empty : Reading::failed, .body = {}};
-  if (size == 0) return {.found = Reading::end, .body = {}};
-  return {.found = Reading::bytes,
-          .kind = static_cast<Mail>(bytes[0]),
-          .body = bytes.substr(1, static_cast<size_t>(size) - 1)};
+  WithDescriptors got = receive_descriptors(socket, kMostMail + 1);
+  Received mail{.found = got.found, .body = {}, .descriptor = {}};
+  if (got.found != Reading::bytes) return mail;
+  mail.kind = static_cast<Mail>(got.bytes[0]);
+  mail.body = got.bytes.substr(1);
+  if (!got.descriptors.empty()) mail.descriptor = std::move(got.descriptors.front());
+  return mail;
 }
 
 /// Sends it without waiting. False where the socket has no room for it, or nobody is there: errno.
@@ -126,9 +134,12 @@ template <typename Struct>
 std::string json_text(const Struct& body) {
   return nlohmann::json(body).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
+/// Sends a copy of `descriptor` with it, where there is one; it then waits where the socket does.
 template <typename Struct>
-bool send_json(int socket, Mail kind, const Struct& body) {
-  return send_mail(socket, kind, json_text(body));
+bool send_json(int socket, Mail kind, const Struct& body, const Descriptor& descriptor = {}) {
+  const int sent = descriptor.get();
+  return descriptor ? send_descriptors(socket, static_cast<char>(kind) + json_text(body), {&sent, 1})
+                    : send_mail(socket, kind, json_text(body));
 }
 
 }  // namespace lockstep::shell

@@ -69,7 +69,8 @@ std::optional<KeeperAnswer> state_at(const std::string& path) {
   if (!socket || !is_of_this_user(socket.get()) ||
       !send_json(
           socket.get(), Mail::hello,
-          TerminalHello{.protocol = kProtocolVersion, .asks = Asks::state, .name = {}, .type = {}, .size = {}}) ||
+          TerminalHello{
+              .protocol = kProtocolVersion, .asks = Asks::state, .name = {}, .type = {}, .size = {}, .key = {}}) ||
       !is_ready(socket.get(), POLLIN, kAnswerLimit))
     return silent;
   const Received answer = receive_mail(socket.get());

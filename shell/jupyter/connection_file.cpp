@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -112,5 +113,20 @@ OwnConnectionFile::OwnConnectionFile(ConnectionFile& connection) {
 }
 
 OwnConnectionFile::~OwnConnectionFile() { ::unlink(path_.c_str()); }
+
+KernelConnection::KernelConnection(const std::string& path) : path_(path) {
+  if (path.empty())
+    path_ = own_.emplace(file_).path();
+  else
+    file_ = read_connection_file(path);
+  has_ports_ = file_.shell_port && file_.iopub_port && file_.stdin_port && file_.control_port && file_.hb_port;
+}
+
+void KernelConnection::announce() const {
+  if (!has_ports_) write_connection_file(path_, file_);
+  if (own_)
+    std::fprintf(stderr, "lockstep kernel: jupyter console --existing %s connects to it; Ctrl-\\ ends it\n",
+                 std::filesystem::path(path_).filename().c_str());
+}
 
 }  // namespace lockstep::shell::jupyter

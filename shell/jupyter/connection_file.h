@@ -1,5 +1,6 @@
 // Reads the file in which Jupyter names the five sockets of a kernel and the key that signs its messages.
 #pragma once
+#include <optional>
 #include <string>
 
 namespace lockstep::shell::jupyter {
@@ -39,6 +40,23 @@ class OwnConnectionFile {
 
  private:
   std::string path_;
+};
+
+/// The sockets of a kernel that runs: as the connection file `path` has them, or as a file that it makes, where `path` is
+/// empty.
+class KernelConnection {
+ public:
+  /// Throws UsageError, StartError.
+  explicit KernelConnection(const std::string& path);
+  ConnectionFile& file() { return file_; }
+  /// Writes the ports that the system has chosen, and says how to connect to a file of its own. Throws StartError.
+  void announce() const;
+
+ private:
+  ConnectionFile file_;
+  std::optional<OwnConnectionFile> own_;
+  std::string path_;
+  bool has_ports_;
 };
 
 /// Returns Jupyter's data folder of this user: $JUPYTER_DATA_DIR, $XDG_DATA_HOME/jupyter, ~/.local/share/jupyter.

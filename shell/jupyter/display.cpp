@@ -56,6 +56,8 @@ void Display::begin(const Wishes& wishes) {
   limit_.begin();
   held_.clear();
   loops_.clear();  // of a cell that is still open: they report themselves again
+  progress_id_.clear();  // the display of a cell that has shown enough
+  progress_.clear();
   result_ = nullptr;
   errors_.clear();
   problems_text_.clear();

@@ -28,10 +28,10 @@ InputHistory::InputHistory(HistoryFile file) : file_(std::move(file)) {
     entries_.push_back({.session = 0, .line = ++line, .code = std::move(code), .output = {}});
 }
 
-void InputHistory::add(int64_t execution_count, const std::string& code) {
+void InputHistory::add(int64_t execution_count, const std::string& code, bool is_kept) {
   entries_.push_back({.session = kThisSession, .line = execution_count, .code = code, .output = {}});
   // A history that can't be written costs nothing but the history.
-  if (code.find_first_not_of(" \t\n") != std::string::npos) (void)file_.add(code);
+  if (is_kept && code.find_first_not_of(" \t\n") != std::string::npos) (void)file_.add(code);
 }
 
 void InputHistory::set_output(const std::string& text) {

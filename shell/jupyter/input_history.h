@@ -14,7 +14,8 @@ class InputHistory {
  public:
   explicit InputHistory(HistoryFile file);
 
-  void add(int64_t execution_count, const std::string& code);
+  /// `is_kept`: in the file, too.
+  void add(int64_t execution_count, const std::string& code, bool is_kept = true);
   /// Sets the value of the newest cell, for those who ask for outputs.
   void set_output(const std::string& text);
 

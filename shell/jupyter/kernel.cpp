@@ -4,11 +4,10 @@
 #include <signal.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <deque>
-#include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
@@ -17,10 +16,12 @@
 #include "shell/jupyter/connection_file.h"
 #include "shell/jupyter/display.h"
 #include "shell/jupyter/displayed_data.h"
+#include "shell/jupyter/frontend_process.h"
 #include "shell/jupyter/input_history.h"
 #include "shell/jupyter/questions.h"
 #include "shell/jupyter/ran_cell.h"
 #include "shell/jupyter/replies.h"
+#include "shell/jupyter/session_channels.h"
 #include "shell/jupyter/sockets.h"
 #include "shell/processes/session_records.h"
 #include "shell/processes/signal_scope.h"
@@ -32,82 +33,112 @@ namespace {
 
 using nlohmann::json;
 
-/// The process that started the kernel; 0: it is not known. It may be no parent: a script in between, or it has ended
-/// before the kernel came here.
-pid_t frontend_process() {
-  const char* text = std::getenv("JPY_PARENT_PID");  // Jupyter sets it
-  return text ? std::max(static_cast<pid_t>(std::atoll(text)), 0) : 0;
-}
-
-class Kernel {
+class Kernel final : public Notebook {
  public:
+  /// With a session of its own.
   Kernel(const KernelOptions& options, ConnectionFile& connection)
-      : sockets_(connection),
-        session_(as_kernel(options.session), *this_sink()),
-        display_(session_.loop(), [this](std::string_view type,
-                                         json content) { sockets_.publish(type, shown_parent_, std::move(content)); }),
-        history_(HistoryFile(default_history_path())) {
+      : channels_(std::make_unique<Sockets>(connection)),
+        own_(std::make_unique<Session>(as_kernel(options.session), *this_sink())),
+        session_(*own_) {
     current_ = this;
-    EventLoop& loop = session_.loop();
-    loop.watch(sockets_.shell(), [this] { take_shell(); });
-    loop.watch(sockets_.control(), [this] { take_control(); });
-    loop.watch(sockets_.iopub(), [this] { sockets_.welcome_listeners(); });
-    loop.watch(sockets_.input(), [this] { take_input(); });
-    const pid_t frontend = frontend_process();
-    if (frontend > 0) frontend_ = open_process(frontend);
-    const bool has_ended = frontend > 0 && !frontend_ && errno == ESRCH;
+    watch();
     if (frontend_)
-      loop.watch(frontend_.get(), [this] {
+      session_.loop().watch(frontend_.get(), [this] {
         session_.loop().forget(frontend_.get());
         leave();
       });
-    if (has_ended) leave();
   }
-  ~Kernel() {
+  /// Of the session of a terminal.
+  Kernel(const NotebookServices& services, std::unique_ptr<Channels> channels)
+      : channels_(std::move(channels)), host_(services), session_(services.session) {
+    SessionOptions& options = session_.options();
+    before_ = {.interrupt_words = options.interrupt_words, .shows_rich_values = options.shows_rich_values};
+    options.interrupt_words = "Interrupt";
+    options.shows_rich_values = true;
+    watch();
+  }
+  ~Kernel() override {
+    if (host_) {
+      let_go();
+      return;
+    }
     current_ = nullptr;
     session_.shutdown();  // while there is a display for what that reports
-    EventLoop& loop = session_.loop();
-    loop.forget(sockets_.shell());
-    loop.forget(sockets_.control());
-    loop.forget(sockets_.iopub());
-    loop.forget(sockets_.input());
-    if (frontend_) loop.forget(frontend_.get());
+    channels_->forget(session_.loop());
+    if (frontend_) session_.loop().forget(frontend_.get());
   }
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
 
   int run(bool start_now) {
     install_signals();
-    sockets_.publish("status", json::object(), {{"execution_state", "starting"}});
+    channels_->publish("status", json::object(), {{"execution_state", "starting"}});
     if (start_now) start();
-    while (!leaving_) {
+    answer_all();
+    session_.run_on_preempt();
+    const bool is_asked = !shutdown_.header.empty();
+    if (is_asked) {
+      const json content = {{"status", "ok"}, {"restart", flag_of(shutdown_.content, "restart", false)}};
+      session_.shutdown();
+      channels_->reply(shutdown_is_control_ ? Channel::control : Channel::shell, shutdown_, content);
+      channels_->publish("shutdown_reply", shutdown_.header, content);
+      channels_->publish("status", shutdown_.header, {{"execution_state", "idle"}});
+    }
+    return is_asked || leaving_ < 0 ? 0 : 128 + leaving_;
+  }
+
+  bool serve() override {
+    is_served_ = true;
+    count_ = session_.next_cell() - 1;
+    if (!shown_parent_.empty()) end_meanwhile();
+    answer_all();
+    session_.set_next_cell(count_ + 1);
+    return leaving_ && !is_gone_;
+  }
+
+  void let_go() override {
+    if (std::exchange(is_gone_, true)) return;
+    channels_->forget(session_.loop());
+    session_.options().interrupt_words = before_.interrupt_words;
+    session_.options().shows_rich_values = before_.shows_rich_values;
+    session_.options().early_output = nullptr;
+  }
+
+  void interrupt() noexcept override { interrupt_session(); }
+
+ private:
+  static constexpr int kAsked = -1;  // of leaving_: by a request, or the frontend has ended
+
+  void watch() {
+    channels_->watch(session_.loop(), [this](Channel channel, const std::vector<std::string>& frames) {
+      std::optional<Message> message = channels_->decode(frames);
+      if (!message) return;
+      if (channel == Channel::shell) take_shell(std::move(*message));
+      if (channel == Channel::control) take_control(std::move(*message));
+      if (channel == Channel::input && message->type() == "input_reply")
+        input_ = protocol::text_at(message->content, "value");
+    });
+  }
+
+  bool is_over() const { return leaving_ != 0 || is_gone_ || (host_ && host_->is_over()); }
+
+  /// Answers requests until it is over.
+  void answer_all() {
+    while (!is_over()) {
       try {
-        session_.loop().run_until([this] { return leaving_ || interrupt_busy_ || !queue_.empty(); });
+        session_.loop().run_until([this] { return is_over() || interrupt_busy_ || !queue_.empty(); });
       } catch (const ChannelError& error) {
         display_.take(ErrorEvent{.cell = 0, .ranks = {}, .type = "session_error", .message = error.what()});
         continue;
       }
-      if (leaving_) break;
+      if (is_over()) break;
       if (std::exchange(interrupt_busy_, false)) session_.interrupt_busy_ranks();
       if (queue_.empty()) continue;
       const Message request = std::move(queue_.front());
       queue_.pop_front();
       answer(request);
     }
-    session_.run_on_preempt();
-    const bool is_asked = !shutdown_.header.empty();
-    if (is_asked) {
-      const json content = {{"status", "ok"}, {"restart", flag_of(shutdown_.content, "restart", false)}};
-      session_.shutdown();
-      reply(shutdown_is_control_ ? sockets_.control() : sockets_.shell(), shutdown_, "shutdown_reply", content);
-      sockets_.publish("shutdown_reply", shutdown_.header, content);
-      sockets_.publish("status", shutdown_.header, {{"execution_state", "idle"}});
-    }
-    return is_asked || leaving_ < 0 ? 0 : 128 + leaving_;
   }
-
- private:
-  static constexpr int kAsked = -1;  // of leaving_: by a request, or the frontend has ended
 
   /// The session is made before the display, which needs its loop; events come later.
   class Sink : public EventSink {
@@ -126,13 +157,11 @@ class Kernel {
   SessionOptions as_kernel(SessionOptions options) {
     options.interrupt_words = "Interrupt";
     options.shows_rich_values = true;
-    options.early_output = [this](int rank, Stream stream, std::string_view bytes) {
-      display_.take_early(rank, stream, bytes);
-    };
     return options;
   }
 
-  void take(const Event& event) {
+  void take(const Event& event) override {
+    if (host_ && shown_parent_.empty()) return;  // its first cell shows it
     const auto* session = std::get_if<SessionEvent>(&event);
     if (starting_ && session)
       display_.set_ranks(session->ranks);  // no cell has asked for them
@@ -156,61 +185,76 @@ class Kernel {
 
   // ---- Sockets ------------------------------------------------------------------------------------------------------
 
-  static void report_refused(const std::string& what) {
-    std::fprintf(stderr, "lockstep kernel: %s is left out\n", what.c_str());
-  }
-
-  void take_shell() {
-    while (auto message = sockets_.receive(sockets_.shell(), report_refused)) {
-      if (starting_ && message->type() == "kernel_info_request") {
-        answer(*message);  // frontends wait for it; the ranks take a second
-      } else if (message->type() == "shutdown_request") {
-        take_shutdown(std::move(*message), /*is_control=*/false);
-      } else {
-        if (starting_ && shown_parent_.empty() && message->type() == "execute_request") show_start(*message);
-        queue_.push_back(std::move(*message));
-      }
+  void take_shell(Message message) {
+    if (is_waiting() && message.type() == "kernel_info_request") {
+      answer(message);  // frontends wait for it; the ranks take a second
+    } else if (message.type() == "shutdown_request") {
+      take_shutdown(std::move(message), /*is_control=*/false);
+    } else {
+      const bool is_first = shown_parent_.empty() && message.type() == "execute_request";
+      if (is_waiting() && is_first && !flag_of(message.content, "silent", false)) show_start(message);
+      queue_.push_back(std::move(message));
     }
   }
 
-  /// The first cell waits for the ranks: it shows what they wait for.
+  bool is_waiting() const { return starting_ || (host_ && !is_served_); }
+
+  /// The first cell waits for the ranks, or for the cell of the terminal: it shows what they wait for.
   void show_start(const Message& request) {
     shown_parent_ = request.header;
-    publish_status(request, "busy");
+    channels_->publish_status(request, "busy");
     announced_ = request.header.value("msg_id", "");
     for (const Event& event : std::exchange(start_messages_, {})) display_.take(event);
+    if (!host_) return;
+    show_unseen();
+    display_.begin({.execution_count = session_.next_cell()});
+  }
+
+  /// Shows what has come while no one was there. What comes from here on is the display's.
+  void show_unseen() {
+    if (std::exchange(was_shown_, true)) return;
+    if (session_.started()) display_.set_ranks(RankSet::all(session_.world_size()));
+    const Screen screen{.terminal = false, .colour = false, .unicode = true, .width = kPageColumns};
+    if (const std::string text = host_->unseen(screen); !text.empty())
+      channels_->publish("stream", shown_parent_, {{"name", "stdout"}, {"text", text}});
+  }
+
+  /// The cell of the terminal is over.
+  void end_meanwhile() {
+    const Display::Report report = display_.end();
+    if (!report.result.is_null())
+      channels_->publish("display_data", shown_parent_, {{"data", report.result}, {"metadata", json::object()}});
+    show_traceback(report);
+  }
+
+  void show_traceback(const Display::Report& report) {
+    if (!report.traceback.empty())
+      channels_->publish("stream", shown_parent_,
+                         {{"name", "stderr"}, {"text", fmt::format("{}\n", fmt::join(report.traceback, "\n"))}});
   }
 
   /// Runs at any time, also while a cell runs.
-  void take_control() {
-    while (auto message = sockets_.receive(sockets_.control(), report_refused)) {
-      const std::string type = message->type();
-      if (type == "shutdown_request") {
-        take_shutdown(std::move(*message), /*is_control=*/true);
-        continue;
-      }
-      // A frontend would take "idle" for the end of the cell that runs.
-      if (!answering_) publish_status(*message, "busy");
-      json content;
-      if (type == "interrupt_request") {
-        interrupt();
-        content = {{"status", "ok"}};
-      } else if (type == "kernel_info_request") {
-        content = kernel_info(session_.language());
-      } else if (type == "debug_request") {
-        // gdb 13 has no debug adapter.
-        content = {{"type", "response"},
-                   {"request_seq", number_of(message->content, "seq", 0)},
-                   {"success", false},
-                   {"command", protocol::text_at(message->content, "command")},
-                   {"message", "this kernel has no debugger: docs/gdb.md shows gdb on a rank"}};
-      } else {
-        if (!answering_) publish_status(*message, "idle");
-        continue;
-      }
-      reply(sockets_.control(), *message, reply_type(type), std::move(content));
-      if (!answering_) publish_status(*message, "idle");
+  void take_control(Message message) {
+    const std::string type = message.type();
+    if (type == "shutdown_request") return take_shutdown(std::move(message), /*is_control=*/true);
+    // A frontend would take "idle" for the end of the cell that runs.
+    if (!answering_) channels_->publish_status(message, "busy");
+    json content;
+    if (type == "interrupt_request") {
+      interrupt_all();
+      content = {{"status", "ok"}};
+    } else if (type == "kernel_info_request") {
+      content = kernel_info(session_.language());
+    } else if (type == "debug_request") {
+      // gdb 13 has no debug adapter.
+      content = {{"type", "response"},
+                 {"request_seq", number_of(message.content, "seq", 0)},
+                 {"success", false},
+                 {"command", protocol::text_at(message.content, "command")},
+                 {"message", "this kernel has no debugger: docs/gdb.md shows gdb on a rank"}};
     }
+    if (!content.is_null()) channels_->reply(Channel::control, message, std::move(content));
+    if (!answering_) channels_->publish_status(message, "idle");
   }
 
   void take_shutdown(Message message, bool is_control) {
@@ -224,7 +268,7 @@ class Kernel {
     session_.leave(/*signal=*/0);
   }
 
-  void interrupt() {
+  void interrupt_all() {
     interrupt_session();
     if (!answering_) interrupt_busy_ = true;
   }
@@ -236,65 +280,46 @@ class Kernel {
     session_.give_up_question();  // wakes the loop
   }
 
-  void take_input() {
-    while (const auto message = sockets_.receive(sockets_.input(), report_refused))
-      if (message->type() == "input_reply") input_ = protocol::text_at(message->content, "value");
-  }
-
   /// Asks the frontend of the cell for a line.
   std::optional<std::string> read_line(const Message& request, const std::string& prompt) {
-    take_input();  // that nobody has waited for
-    input_.reset();
+    channels_->take();
+    input_.reset();  // that nobody has waited for
     input_is_over_ = false;
     reading_ = true;
-    reply(sockets_.input(), request, "input_request", {{"prompt", prompt}, {"password", false}});
-    session_.loop().run_until([this] { return leaving_ || input_is_over_ || input_; });
+    channels_->reply(Channel::input, request, {{"prompt", prompt}, {"password", false}});
+    session_.loop().run_until([this] { return is_over() || input_is_over_ || input_; });
     reading_ = false;
     return input_is_over_ ? std::nullopt : std::exchange(input_, std::nullopt);
-  }
-
-  static std::string reply_type(const std::string& type) { return type.substr(0, type.rfind("_request")) + "_reply"; }
-
-  void reply(zmq::socket_t& socket, const Message& request, std::string_view type, json content,
-             json metadata = json::object()) {
-    Message message = sockets_.codec().make(type, request.header, std::move(content));
-    message.identities = request.identities;
-    message.metadata = std::move(metadata);
-    sockets_.send(socket, message);
-  }
-
-  void publish_status(const Message& request, const char* state) {
-    sockets_.publish("status", request.header, {{"execution_state", state}});
   }
 
   // ---- Requests of the shell channel --------------------------------------------------------------------------------
 
   void answer(const Message& request) {
     const std::string type = request.type();
-    if (request.header.value("msg_id", "") != announced_) publish_status(request, "busy");
+    if (request.header.value("msg_id", "") != announced_) channels_->publish_status(request, "busy");
     const bool nested = std::exchange(answering_, true);
     bool stops = false;
     if (type == "execute_request") {
       stops = execute(request);
     } else if (type == "kernel_info_request") {
-      reply(sockets_.shell(), request, "kernel_info_reply", kernel_info(session_.language()));
+      channels_->reply(Channel::shell, request, kernel_info(session_.language()));
     } else if (type == "complete_request") {
-      reply(sockets_.shell(), request, "complete_reply", complete(session_, request.content));
+      channels_->reply(Channel::shell, request, complete(session_, request.content));
     } else if (type == "inspect_request") {
-      reply(sockets_.shell(), request, "inspect_reply", inspect(session_, request.content));
+      channels_->reply(Channel::shell, request, inspect(session_, request.content));
     } else if (type == "is_complete_request") {
-      reply(sockets_.shell(), request, "is_complete_reply", is_complete(session_, request.content));
+      channels_->reply(Channel::shell, request, is_complete(session_, request.content));
     } else if (type == "history_request") {
-      reply(sockets_.shell(), request, "history_reply", history_.answer(request.content));
+      channels_->reply(Channel::shell, request, history_.answer(request.content));
     } else if (type == "comm_info_request") {
-      reply(sockets_.shell(), request, "comm_info_reply", {{"status", "ok"}, {"comms", json::object()}});
+      channels_->reply(Channel::shell, request, {{"status", "ok"}, {"comms", json::object()}});
     } else if (type == "comm_open") {
       // No target is known here; the other side learns that nobody will answer.
-      sockets_.publish("comm_close", request.header,
-                       {{"comm_id", protocol::text_at(request.content, "comm_id")}, {"data", json::object()}});
+      channels_->publish("comm_close", request.header,
+                         {{"comm_id", protocol::text_at(request.content, "comm_id")}, {"data", json::object()}});
     }
     answering_ = nested;
-    publish_status(request, "idle");
+    channels_->publish_status(request, "idle");
     if (stops) abort_queued();
   }
 
@@ -304,14 +329,21 @@ class Kernel {
     const std::string code = protocol::text_at(content, "code");
     const bool is_silent = flag_of(content, "silent", false);
     const bool is_stored = !is_silent && flag_of(content, "store_history", true);
-    const std::string started = sockets_.codec().make("", json::object(), nullptr).header["date"];
+    const std::string started = channels_->codec().make("", json::object(), nullptr).header["date"];
     const int64_t number = count_ + 1;
     if (is_stored) ++count_;
     shown_parent_ = request.header;
-    if (!is_silent) sockets_.publish("execute_input", request.header, {{"code", code}, {"execution_count", number}});
-    if (is_stored) history_.add(number, code);
+    if (!is_silent) channels_->publish("execute_input", request.header, {{"code", code}, {"execution_count", number}});
+    if (is_stored) history_.add(number, code, /*is_kept=*/!host_);
+    if (host_ && !is_silent) {
+      show_unseen();
+      host_->began(code);
+    }
 
-    session_.options().read_line = nullptr;
+    const auto read_line_before = std::exchange(session_.options().read_line, nullptr);
+    session_.options().early_output = [this](int rank, Stream stream, std::string_view bytes) {
+      display_.take_early(rank, stream, bytes);
+    };
     if (flag_of(content, "allow_stdin", false))
       session_.options().read_line = [this, &request](const std::string& prompt) { return read_line(request, prompt); };
 
@@ -320,9 +352,7 @@ class Kernel {
     const RanCell run =
         leaves ? RanCell{} : run_cell(session_, display_, code, {is_silent, asks_for_help(code), number});
     leaves = leaves || run.leaves;
-    if (!run.failed && !run.report.traceback.empty() && !is_silent)  // such as a rank that died after its part
-      sockets_.publish("stream", request.header,
-                       {{"name", "stderr"}, {"text", fmt::format("{}\n", fmt::join(run.report.traceback, "\n"))}});
+    if (!run.failed && !is_silent) show_traceback(run.report);  // such as of a rank that died after its part
     if (leaves) payload.push_back({{"source", "ask_exit"}, {"keepkernel", false}});
     if (!run.report.page.empty())
       payload.push_back({{"source", "page"}, {"data", {{"text/plain", run.report.page}}}, {"start", 0}});
@@ -333,19 +363,20 @@ class Kernel {
     if (run.failed) {
       const json error = {
           {"ename", run.report.error_name}, {"evalue", run.report.error_value}, {"traceback", run.report.traceback}};
-      if (!is_silent) sockets_.publish("error", request.header, error);
+      if (!is_silent) channels_->publish("error", request.header, error);
       answer.update(error);
       answer["status"] = "error";
       answer["user_expressions"] = json::object();
     } else {
       answer["user_expressions"] = evaluate(content);
     }
+    session_.options().read_line = read_line_before;
     const bool stops = run.failed && flag_of(content, "stop_on_error", true);
     // What has come by now was sent by someone who did not know of the failure.
-    if (stops) take_shell();
+    if (stops) channels_->take();
     to_abort_ = stops ? queue_.size() : 0;
-    reply(sockets_.shell(), request, "execute_reply", answer,
-          {{"started", started}, {"status", answer["status"]}, {"dependencies_met", true}});
+    channels_->reply(Channel::shell, request, answer,
+                     {{"started", started}, {"status", answer["status"]}, {"dependencies_met", true}});
     if (leaves && leaving_ == 0) leaving_ = kAsked;
     return stops;
   }
@@ -381,9 +412,9 @@ class Kernel {
         queue_.push_back(std::move(message));
         continue;
       }
-      publish_status(message, "busy");
-      reply(sockets_.shell(), message, "execute_reply", {{"status", "aborted"}});
-      publish_status(message, "idle");
+      channels_->publish_status(message, "busy");
+      channels_->reply(Channel::shell, message, {{"status", "aborted"}});
+      channels_->publish_status(message, "idle");
     }
   }
 
@@ -404,12 +435,19 @@ class Kernel {
 
   static inline std::atomic<Kernel*> current_{nullptr};
 
-  Sockets sockets_;
+  const std::unique_ptr<Channels> channels_;
   std::unique_ptr<Sink> sink_;
-  Session session_;
-  Display display_;
-  InputHistory history_;
-  Descriptor frontend_;
+  const std::unique_ptr<Session> own_;
+  const std::optional<NotebookServices> host_;  // the terminal whose session it is
+  Session& session_;
+  Display display_{session_.loop(), [this](std::string_view type, json content) {
+                     channels_->publish(type, shown_parent_, std::move(content));
+                   }};
+  InputHistory history_{HistoryFile(default_history_path())};
+  const Descriptor frontend_ = host_ ? Descriptor() : frontend_process();
+  SessionOptions before_;  // of the terminal
+  bool is_served_ = false, was_shown_ = false;
+  bool is_gone_ = false;  // its connection was ended
 
   std::deque<Message> queue_;  // of the shell channel
   json shown_parent_ = json::object();  // the header of the request whose outputs come now
@@ -429,23 +467,16 @@ class Kernel {
 
 }  // namespace
 
+std::shared_ptr<Notebook> open_notebook(const NotebookServices& services, Descriptor socket, const std::string& key) {
+  return std::make_shared<Kernel>(services, std::make_unique<SessionChannels>(std::move(socket), key));
+}
+
 int run_kernel(const KernelOptions& options) {
-  ConnectionFile connection;
-  std::optional<OwnConnectionFile> own;
-  if (options.connection_file.empty())
-    own.emplace(connection);
-  else
-    connection = read_connection_file(options.connection_file);
-  const std::string path = own ? own->path() : options.connection_file;
-  const bool has_ports = connection.shell_port && connection.iopub_port && connection.stdin_port &&
-                         connection.control_port && connection.hb_port;
+  KernelConnection connection(options.connection_file);
   // Jupyter kills kernels that take long to end, and what those leave is nobody else's to remove.
   (void)clean_sessions(protocol::runtime_directories());
-  Kernel kernel(options, connection);
-  if (!has_ports) write_connection_file(path, connection);
-  if (own)
-    std::fprintf(stderr, "lockstep kernel: jupyter console --existing %s connects to it; Ctrl-\\ ends it\n",
-                 std::filesystem::path(path).filename().c_str());
+  Kernel kernel(options, connection.file());
+  connection.announce();
   return kernel.run(options.start_now);
 }
 

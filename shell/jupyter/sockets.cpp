@@ -12,8 +12,9 @@ namespace lockstep::shell::jupyter {
 namespace {
 
 constexpr int kLinger_ms = 1000;  // for the last messages: "shutdown_reply"
+constexpr auto kFromFrontends = {Channel::shell, Channel::control, Channel::input};
 
-void send_frames(zmq::socket_t& socket, const std::vector<std::string>& frames) {
+void send_to(zmq::socket_t& socket, const std::vector<std::string>& frames) {
   for (size_t i = 0; i < frames.size(); ++i)
     (void)shell::send(
         socket, zmq::buffer(frames[i]),
@@ -40,7 +41,7 @@ zmq::context_t Sockets::make_context() {
 }
 
 Sockets::Sockets(ConnectionFile& connection)
-    : codec_(connection.key),
+    : Channels(connection.key),
       shell_(context_, zmq::socket_type::router),
       control_(context_, zmq::socket_type::router),
       stdin_(context_, zmq::socket_type::router),
@@ -82,39 +83,49 @@ void Sockets::bind(zmq::socket_t& socket, const ConnectionFile& connection, int&
   port = std::stoi(bound.substr(bound.rfind(':') + 1));
 }
 
-std::optional<Message> Sockets::receive(zmq::socket_t& socket, const std::function<void(const std::string&)>& refused) {
-  while (true) {
-    std::vector<std::string> frames;
-    zmq::message_t frame;
-    do {
-      if (!shell::receive(socket, frame, frames.empty() ? zmq::recv_flags::dontwait : zmq::recv_flags::none))
-        return std::nullopt;
-      frames.push_back(frame.to_string());
-    } while (frame.more());
-    try {
-      return codec_.decode(frames);
-    } catch (const ChannelError& error) {
-      refused(error.what());
-    }
+zmq::socket_t& Sockets::socket(Channel channel) {
+  switch (channel) {
+    case Channel::shell:
+      return shell_;
+    case Channel::control:
+      return control_;
+    case Channel::input:
+      return stdin_;
+    case Channel::iopub:
+      break;
+  }
+  return iopub_;
+}
+
+void Sockets::watch(EventLoop& loop, Taken taken) {
+  taken_ = std::move(taken);
+  for (const Channel channel : kFromFrontends) loop.watch(socket(channel), [this, channel] { take(channel); });
+  loop.watch(iopub_, [this] { welcome_listeners(); });
+}
+
+void Sockets::forget(EventLoop& loop) {
+  for (zmq::socket_t* each : {&shell_, &control_, &stdin_, &iopub_}) loop.forget(*each);
+}
+
+void Sockets::take() {
+  for (const Channel channel : kFromFrontends) take(channel);
+}
+
+void Sockets::take(Channel channel) {
+  for (zmq::message_t frame; shell::receive(socket(channel), frame, zmq::recv_flags::dontwait);) {
+    std::vector<std::string> frames{frame.to_string()};
+    while (frame.more() && shell::receive(socket(channel), frame)) frames.push_back(frame.to_string());
+    taken_(channel, frames);
   }
 }
 
-void Sockets::send(zmq::socket_t& socket, const Message& message) {
+void Sockets::send_frames(Channel channel, const std::vector<std::string>& frames) {
+  if (channel == Channel::iopub) welcome_listeners();
   try {
-    send_frames(socket, codec_.encode(message));
+    send_to(socket(channel), frames);
   } catch (const zmq::error_t& error) {
-    // The frontend is gone, which is no concern of the kernel's; others may listen.
     if (error.num() != EHOSTUNREACH) throw;
   }
-}
-
-void Sockets::publish(std::string_view type, const nlohmann::json& parent_header, nlohmann::json content,
-                      nlohmann::json metadata) {
-  welcome_listeners();
-  Message message = codec_.make(type, parent_header, std::move(content));
-  message.identities = {std::string(type)};
-  message.metadata = std::move(metadata);
-  send(iopub_, message);
 }
 
 void Sockets::welcome_listeners() {
@@ -128,9 +139,9 @@ void Sockets::welcome_listeners() {
       continue;
     }
     iopub_.set(zmq::sockopt::subscribe, topic);
-    Message message = codec_.make("iopub_welcome", nlohmann::json::object(), nlohmann::json{{"subscription", topic}});
+    Message message = codec().make("iopub_welcome", nlohmann::json::object(), nlohmann::json{{"subscription", topic}});
     message.identities = {topic};
-    send(iopub_, message);
+    send_to(iopub_, codec().encode(message));
   }
 }
 

@@ -22,10 +22,10 @@ KeeperLink::KeeperLink(Descriptor keeper, Session& session, Listener listener)
   send_json(keeper_.get(), Mail::opened, OpenedSession{session_.id()});
   session_.loop().watch(keeper_.get(), [this] {
     for (;;) {
-      const Received mail = receive_mail(keeper_.get());
+      Received mail = receive_mail(keeper_.get());
       if (mail.found == Reading::end || mail.found == Reading::failed) session_.loop().forget(keeper_.get());
       if (mail.found != Reading::bytes) return;  // its end is that of the terminal, too: SIGHUP
-      take(mail);
+      take(std::move(mail));
     }
   });
 }
@@ -45,13 +45,15 @@ void KeeperLink::detach_now() const {
   }
 }
 
-void KeeperLink::take(const Received& mail) {
+void KeeperLink::take(Received mail) {
   if (mail.kind == Mail::lost && !unseen_since_) unseen_since_ = session_.journal().last_input();
+  if (mail.kind == Mail::lost) listener_.lost();
   if (mail.kind == Mail::alone) alone_ = mail.body;
   if (mail.kind == Mail::watched || mail.kind == Mail::alone) listener_.watched(mail.body);
   if (mail.kind == Mail::over) listener_.over(mail.body);
   if (mail.kind == Mail::attached)
-    if (const auto terminal = protocol::read_struct<NewTerminal>(mail.body)) listener_.attached(*terminal);
+    if (const auto terminal = protocol::read_struct<NewTerminal>(mail.body))
+      listener_.attached(*terminal, std::move(mail.descriptor));
 }
 
 std::string KeeperLink::unseen(const NewTerminal& terminal, const Screen& screen) {

@@ -16,7 +16,8 @@ class KeeperLink {
  public:
   /// They are called while the session serves its ranks.
   struct Listener {
-    std::function<void(const NewTerminal&)> attached;  // has seen nothing, or not all
+    std::function<void(const NewTerminal&, Descriptor notebook)> attached;  // has seen nothing, or not all
+    std::function<void()> lost;  // who typed, or the notebook, is gone
     std::function<void(const std::string& text)> watched, over;
   };
   /// Tells the keeper the session's id: terminals can come from then on. `session` outlives the link.
@@ -36,7 +37,7 @@ class KeeperLink {
   std::string unseen(const NewTerminal& terminal, const Screen& screen);
 
  private:
-  void take(const Received& mail);
+  void take(Received mail);
 
   const Descriptor keeper_;
   Session& session_;

@@ -32,16 +32,19 @@
 namespace lockstep::shell {
 namespace {
 
+constexpr std::chrono::seconds kDetachLimit{5};
 constexpr unsigned kLostLimit_s = 60;  // to end in order, once the terminal is lost
 
 class Terminal : private EventSink {
  public:
   /// `can_edit` says that the terminal can move its cursor.
-  Terminal(const SessionOptions& options, bool is_interactive, bool can_edit, Descriptor keeper = {})
+  Terminal(const SessionOptions& options, bool is_interactive, bool can_edit, Descriptor keeper = {},
+           MakeNotebook make_notebook = nullptr)
       : interactive_(is_interactive),
         output_(STDOUT_FILENO, "the output", [this](size_t dropped) { renderer_.drop_output(dropped); }),
         renderer_(detect_screen(STDOUT_FILENO), [this](std::string_view bytes) { draw(bytes); }),
-        session_(as_terminal(options, can_edit), static_cast<EventSink&>(*this)) {
+        session_(as_terminal(options, can_edit), static_cast<EventSink&>(*this)),
+        make_notebook_(std::move(make_notebook)) {
     renderer_.set_live(interactive_);
     renderer_.set_prompt(interactive_ && can_edit);
     const LineReaderServices services{
@@ -109,13 +112,21 @@ class Terminal : private EventSink {
       if (cell.number > 0) session_.set_next_cell(cell.number);
       run_cell(cell.text, cell.title);
       const auto state = session_.options().replay ? session_.replay_state() : std::nullopt;
-      if (state && (state->value("over", false) || state->value("departed", false))) break;
+      if (state && (state->over || state->departed)) break;
     }
     int64_t last = 0;  // cells that are typed now are others
     for (const ScriptCell& cell : first) last = std::max(last, cell.number);
     if (last > 0) session_.set_next_cell(last + 1);
     while (!leaving_) {
+      if (notebook_) {
+        if (serve_notebook()) break;
+        continue;
+      }
       const LineReader::Input input = read();
+      if (std::exchange(gives_way_, false)) {
+        type_again(input.text);
+        continue;
+      }
       if (input.end == LineReader::End::end_of_input) break;
       const bool is_blank = input.text.find_first_not_of(" \t\n") == std::string::npos;
       if (input.end == LineReader::End::cancelled) {
@@ -141,8 +152,10 @@ class Terminal : private EventSink {
   }
 
   void take(const Event& event) override {
+    if (const std::shared_ptr<Notebook> notebook = notebook_) notebook->take(event);
     const auto* page = std::get_if<PageEvent>(&event);
     const auto* message = std::get_if<MessageEvent>(&event);
+    if (notebook_ && (page || (message && message->is_help))) return;  // for who has asked
     if (page && editing_)
       pages_.push_back(*page);
     else if (message && message->is_help && editing_)
@@ -155,7 +168,8 @@ class Terminal : private EventSink {
   void show_pages() {
     const size_t rows = static_cast<size_t>(std::max(2, detect_screen(STDOUT_FILENO).height)) - 2;
     for (const PageEvent& page : std::exchange(pages_, {}))
-      if (lines_of(page.text).size() <= rows || !show_in_pager(without_controls(page.text, /*keeps_colours=*/true)))
+      if (notebook_ || lines_of(page.text).size() <= rows ||
+          !show_in_pager(without_controls(page.text, /*keeps_colours=*/true)))
         renderer_.take(page);
   }
 
@@ -307,10 +321,61 @@ class Terminal : private EventSink {
     keeper_ = std::make_unique<KeeperLink>(
         std::move(keeper), session_,
         KeeperLink::Listener{
-            .attached = [this](const NewTerminal& terminal) { show_again(terminal); },
+            .attached =
+                [this](const NewTerminal& seen, Descriptor notebook) {
+                  notebook ? open_notebook(seen, std::move(notebook)) : show_again(seen);
+                },
+            .lost =
+                [this] {
+                  if (const auto notebook = std::exchange(notebook_, nullptr)) notebook->let_go();
+                },
             .watched = [this](const std::string& text) { renderer_.take(MessageEvent{0, note(text), nullptr}); },
             .over = [this](const std::string& text) { session_.show(MessageEvent{0, note(text), nullptr}); }});
-    session_.options().detach = [this](std::optional<int64_t> seconds) { keeper_->detach(seconds); };
+    session_.options().detach = [this](std::optional<int64_t> seconds) {
+      keeper_->detach(seconds);
+      const std::shared_ptr<Notebook> left = notebook_;  // its kernel says then until when the session waits
+      const auto until = EventLoop::Clock::now() + kDetachLimit;
+      if (left && !session_.loop().run_until([&] { return notebook_ != left; }, until))
+        throw UsageError("the keeper of this session does not answer: has it been stopped?");
+    };
+  }
+
+  /// A notebook comes instead of a person. What is typed and has not run waits for the next one.
+  void open_notebook(const NewTerminal& seen, Descriptor socket) {
+    notebook_ = make_notebook_({.session = session_,
+                                .is_over = [this] { return leaving_ || output_.closed(); },
+                                .unseen = [this, seen](const Screen& screen) { return keeper_->unseen(seen, screen); },
+                                .began = [this](const std::string& code) { show_notebook_cell(code); }},
+                               std::move(socket), seen.key);
+    output_.write(seen.mark);
+    if (!at_prompt_) return;
+    gives_way_ = !asked_;
+    interrupt();
+  }
+
+  /// Returns whether the notebook has ended the session.
+  bool serve_notebook() {
+    const std::shared_ptr<Notebook> notebook = notebook_;  // it may be let go, and another one come, while a cell runs
+    const std::optional<NoEcho> no_echo = quiet_terminal();
+    session_.watch_typing(STDIN_FILENO, [this] { take_typed(); });  // a terminal may come while its cell runs
+    serving_ = notebook.get();
+    const bool ends = notebook->serve();
+    serving_ = nullptr;
+    if (notebook_ == notebook) notebook_.reset();
+    return ends;
+  }
+
+  void show_notebook_cell(const std::string& code) {
+    const Screen screen = detect_screen(STDOUT_FILENO);
+    renderer_.set_screen(screen);
+    renderer_.flush();
+    draw(prompt(screen) + without_controls(code) + "\n");
+    reader_->remember(code);
+  }
+
+  void type_again(const std::string& text) {
+    if (text.empty()) return;
+    reader_->type_ahead(editing_ ? "\033[200~" + text + "\033[201~" : text + "\n");  // as one block that is pasted
   }
 
   static std::string note(const std::string& text) {
@@ -339,7 +404,10 @@ class Terminal : private EventSink {
       if (terminal->interactive_ && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp())
         ::tcflush(STDIN_FILENO, TCIFLUSH);  // what was typed before: NOFLSH has taken that from the kernel
       terminal->interrupt();
-      if (!terminal->at_prompt_) terminal->session_.interrupt();
+      if (Notebook* notebook = terminal->serving_)
+        notebook->interrupt();
+      else if (!terminal->at_prompt_)
+        terminal->session_.interrupt();
     });
     if (editing_) {
       handle_signal(SIGWINCH, [](int) {
@@ -381,6 +449,10 @@ class Terminal : private EventSink {
   Renderer renderer_;
   Session session_;
   std::unique_ptr<KeeperLink> keeper_;  // of a detachable session
+  const MakeNotebook make_notebook_;
+  std::shared_ptr<Notebook> notebook_;  // that is there instead of a person
+  std::atomic<Notebook*> serving_{nullptr};
+  bool gives_way_ = false;  // the prompt, to a notebook
   std::atomic<bool> at_prompt_{false};
   std::atomic<bool> asking_{false};  // the prompt waits for the compiler
   std::atomic<int> leaving_{0};  // the signal that asked to
@@ -397,12 +469,12 @@ int64_t run_job_prompt(const SessionOptions& options, int64_t first_cell) {
   return terminal.next_cell();
 }
 
-int run_terminal(const SessionOptions& options, bool start_now, Descriptor keeper,
-                 const std::vector<ScriptCell>& first) {
+int run_terminal(const SessionOptions& options, bool start_now, Descriptor keeper, const std::vector<ScriptCell>& first,
+                 MakeNotebook make_notebook) {
   std::setlocale(LC_CTYPE, "");
   const Screen screen = detect_screen(STDOUT_FILENO);
   const bool is_interactive = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
-  Terminal terminal(options, is_interactive, screen.terminal, std::move(keeper));
+  Terminal terminal(options, is_interactive, screen.terminal, std::move(keeper), std::move(make_notebook));
   return terminal.run(start_now, first);
 }
 

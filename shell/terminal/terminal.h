@@ -2,6 +2,7 @@
 // while it waits for typing the session serves its ranks.
 #pragma once
 #include "shell/session/session.h"
+#include "shell/terminal/notebook.h"
 
 namespace lockstep::shell {
 
@@ -10,9 +11,10 @@ namespace lockstep::shell {
 /// terminal it is 0. `start_now`: the session starts before the first prompt. Throws StartError when it can't,
 /// UsageError for bad options.
 /// `first`: cells that run before the first prompt.
-/// `keeper`: of a detachable session (shell/detached/keeper.h), whose terminal this process has.
+/// `keeper`: of a detachable session (shell/detached/keeper.h), whose terminal this process has. `make_notebook` is for
+/// notebooks that come to it.
 int run_terminal(const SessionOptions& options, bool start_now, Descriptor keeper = {},
-                 const std::vector<ScriptCell>& first = {});
+                 const std::vector<ScriptCell>& first = {}, MakeNotebook make_notebook = nullptr);
 
 /// Runs the prompt over a Python job in the terminal of `lockstep run`, until its user lets the job go on. Its first
 /// cell has the number `first_cell`; returns the number of the next. Throws StartError, UsageError.

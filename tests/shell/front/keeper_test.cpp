@@ -224,5 +224,31 @@ TEST_F(KeeperTest, SaysSinceWhenNobodyWasThere) {
   EXPECT_GT(mail_of<NewTerminal>(session_.get(), Mail::attached).since, 0);
 }
 
+TEST_F(KeeperTest, PassesTheDescriptorOfANotebookOn) {
+  start_attached();
+  TerminalHello hello = typing_hello(/*takes_over=*/true);
+  hello.asks = Asks::notebook;
+  hello.key = "key";
+  const Descriptor without = connect(hello);
+  EXPECT_FALSE(mail_of<KeeperAnswer>(without.get(), Mail::answer).is_accepted);
+  const auto [own, of_session] = make_socket_pair();
+  const Descriptor notebook = connect_to_keeper(folder_ + "/lockstep/" + kId + ".terminal");
+  send_json(notebook.get(), Mail::hello, hello, of_session);
+  EXPECT_TRUE(mail_of<KeeperAnswer>(notebook.get(), Mail::answer).is_accepted);
+  EXPECT_THAT(mail_of<LeaveTerminal>(first_.get(), Mail::leave).text, HasSubstr("test has taken the session"));
+  EXPECT_EQ(next_mail(session_.get()).kind, Mail::lost);
+  const Received attached = next_mail(session_.get());
+  ASSERT_EQ(attached.kind, Mail::attached);
+  ASSERT_TRUE(write_all(attached.descriptor.get(), "x"));
+  std::string text;
+  read_some(own.get(), text);
+  EXPECT_EQ(text, "x");
+  EXPECT_EQ(protocol::read_struct<NewTerminal>(attached.body).value().key, "key");
+  const std::string drawn = protocol::read_struct<NewTerminal>(attached.body).value().mark + "drawn for who looks on";
+  ASSERT_TRUE(write_all(terminal_.get(), drawn));
+  send_json(session_.get(), Mail::detach, DetachTerminal{60});
+  EXPECT_THAT(mail_of<LeaveTerminal>(notebook.get(), Mail::leave).text, HasSubstr("goes on without a notebook until"));
+}
+
 }  // namespace
 }  // namespace lockstep::shell

@@ -77,6 +77,22 @@ TEST_F(DisplayTest, AnUnfinishedLineIsADisplayThatBecomesItsEnd) {
   EXPECT_EQ(published_[0].second["transient"], published_[2].second["transient"]);
 }
 
+TEST_F(DisplayTest, TheDisplayOfACellThatHasShownEnoughIsNotThatOfTheNextCell) {
+  display_.begin({});
+  display_.take(output({0, 1}, "\r10%"));
+  wait_for_next();
+  for (int i = 0; i < 20000; ++i) display_.take(output({0, 1}, std::string(100, 'x') + "\n"));
+  display_.take(output({0, 1}, "\r20%"));
+  loop_.run_until([&] { return types().back() == "display_data"; });
+  display_.take(output({0, 1}, "\n"));
+  (void)display_.end();
+  published_.clear();
+  display_.begin({});
+  display_.take(output({0, 1}, "next\n"));
+  (void)display_.end();
+  EXPECT_THAT(types(), ElementsAre("stream"));
+}
+
 TEST_F(DisplayTest, OutputThatIsHeldForMergingIsShownUntilItIsMerged) {
   display_.begin({});
   display_.take_early(0, Stream::standard_output, "same\n");

@@ -403,6 +403,8 @@ class Kernels(unittest.TestCase):
         kernel = self.start("lazy")
         self.assertEqual(kernel.run("%dist_init -n 3")[0]["status"], "ok")
         self.assertEqual(results_of(kernel.run("world_size")[1]), ["3"])
+        self.assertEqual(kernel.run("%dist_init -n 4")[0]["status"], "ok")
+        self.assertEqual(results_of(kernel.run("world_size")[1]), ["4"])
 
 
 class Installation(unittest.TestCase):

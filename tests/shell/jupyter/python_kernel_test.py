@@ -9,6 +9,9 @@ from kernel_support import LIMIT_S, Kernel, install, results_of, spec, text_of, 
 from processes import descendants, wait_gone
 
 use_own_folders()
+
+from detachable import DetachableSession, prompt  # noqa: E402
+
 LOCKSTEP, PYTHON = sys.argv.pop(1), sys.argv.pop(1)
 if not os.access(PYTHON, os.X_OK):
     print(f"{PYTHON} is not there: tools/python sets it up, and tools/test does so")
@@ -129,6 +132,38 @@ class PythonKernel(unittest.TestCase):
         self.assertGreater(len(processes), 3)  # the store, what has started the ranks, and the ranks
         kernel.close()
         self.assertEqual(wait_gone(processes), {})
+
+
+class InASessionOfTheTerminal(DetachableSession):
+    lockstep_program = LOCKSTEP
+
+    def test_names_pictures_and_questions_go_to_the_notebook(self):
+        del self.own["LOCKSTEP_BIN"], self.environment["LOCKSTEP_BIN"]
+        first = self.start(f"--python={PYTHON}")
+        self.run_cell(first, "inner = 7", 2)
+        first.send("inner / (rank - 1)\r")
+        first.wait_for(prompt(3) + r"\s*\Z")
+        first.send("%debug\r")
+        first.wait_for(r"^\(Pdb\) rank 1>\s*\Z")
+        self.kill(first)
+        self.lockstep("kernel", "install", "--name", "resumed", "--resume", self.id)
+        kernel = Kernel("resumed", **self.own)
+        self.addCleanup(kernel.close)
+        reply, published = kernel.run("from IPython.display import HTML\nHTML(f'<b>{inner}</b>')")  # the question is over
+        self.assertEqual(reply["status"], "ok", reply)
+        self.assertIn("<b>7</b>", str([each["content"] for each in published]))
+        self.assertEqual(kernel.ask(kernel.client.kernel_info())["language_info"]["name"], "python")
+        request = kernel.client.execute("%debug", allow_stdin=True)
+        kernel.client.get_stdin_msg(timeout=LIMIT_S)
+        kernel.client.input("p rank * 100")
+        kernel.client.get_stdin_msg(timeout=LIMIT_S)
+        second = self.resume("--take-over")
+        self.assertEqual(kernel.finish(request)[0]["ename"], "session_away")
+        second.wait_for(prompt(6) + r"\s*\Z")
+        second.send("%debug\r")
+        second.wait_for(r"^\(Pdb\) rank 1>\s*\Z")
+        second.send("\x03")
+        second.wait_for(prompt(7) + r"\s*\Z")
 
 
 if __name__ == "__main__":
