@@ -50,4 +50,15 @@ Variant decode_variant(const nlohmann::json& header) {
   return message;
 }
 
+/// Reads a part of a message. The message arrives, whatever the part is: where that can't be read, its first alternative
+/// has the reason.
+template <typename Variant>
+Variant decode_part(const nlohmann::json& part) {
+  try {
+    return decode_variant<Variant>(part);
+  } catch (const ChannelError& error) {
+    return std::variant_alternative_t<0, Variant>{error.what()};
+  }
+}
+
 }  // namespace lockstep::protocol

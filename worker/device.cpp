@@ -31,11 +31,10 @@ Device::Device(const std::string& device, const std::string& backend) : device_(
 
 // Nothing of CUDA or of LibTorch's allocator is called here: both have locks that the run thread may hold while it
 // waits for the device. How full the device is, the shell asks the driver (shell/processes/gpu_lookup.h).
-nlohmann::json Device::status() const {
-  nlohmann::json status = {{"device", device_}};
-  if (!name_.empty()) status["device_name"] = name_;
-  if (!bus_id_.empty()) status["device_bus_id"] = bus_id_;
-  return status;
+void Device::describe(protocol::question::Status::Answer& status) const {
+  status.device = device_;
+  if (!name_.empty()) status.device_name = name_;
+  if (!bus_id_.empty()) status.device_bus_id = bus_id_;
 }
 
 }  // namespace lockstep::worker

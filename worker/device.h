@@ -2,11 +2,11 @@
 // library that is loaded where a GPU is asked for.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "protocol/device_plugin.h"
 #include "protocol/device_state.h"
+#include "protocol/questions.h"
 
 namespace lockstep::worker {
 
@@ -20,9 +20,8 @@ class Device {
   int index() const { return index_; }
   /// Returns what the plug-in knows of the work on the device; null for a CPU.
   const lockstep_device_state_v1* state() const { return state_; }
-  /// Returns {"device":"cuda:0","device_name":...,"device_bus_id":"0000:3b:00.0"} for status. From any thread; asks
-  /// nothing of the device, which may be lost.
-  nlohmann::json status() const;
+  /// Fills in what a rank says of its device. From any thread; asks nothing of the device, which may be lost.
+  void describe(protocol::question::Status::Answer& status) const;
 
  private:
   std::string device_;

@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "collectives/log/record_answer.h"
 #include "collectives/session_group.h"
 #include "worker/cell/cell_objects.h"
 #include "worker/host.h"
@@ -14,6 +15,9 @@
 #include "worker/process/run_state.h"
 
 namespace lockstep::worker {
+
+namespace question = protocol::question;
+
 namespace {
 
 // A query is answered within 100 ms, and its stack has been taken by now.
@@ -49,66 +53,44 @@ std::string call_place(const dist::CollectiveRecord& record, Symbols& symbols) {
   return record.call_site == 0 ? std::string() : place_of(record.call_site, symbols);
 }
 
-nlohmann::json to_json(const dist::CollectiveRecord& record, Symbols& symbols) {
-  const auto place = call_place(record, symbols);
-  const bool over = record.done_ns > 0;
-  const int64_t took = (over ? record.done_ns : RunState::now_ns()) - record.entered_ns;
-  return {{"group", record.group},
-          {"seq", record.seq},
-          {"op", record.op},
-          {"dtype", record.dtype},
-          {"shape", record.shape},
-          {"tensors", record.tensor_count},
-          {"root", record.root >= 0 ? nlohmann::json(record.root) : nlohmann::json()},
-          {"reduce_op", record.reduce_op.empty() ? nlohmann::json() : nlohmann::json(record.reduce_op)},
-          {"tag", record.point_to_point ? nlohmann::json(record.tag) : nlohmann::json()},
-          {"tag_seq", record.point_to_point ? nlohmann::json(record.tag_seq) : nlohmann::json()},
-          {"bytes", record.bytes},
-          {"cell", record.cell},
-          {"where", place.empty() ? nlohmann::json() : nlohmann::json(place)},
-          {"state", record.state == dist::CollectiveState::entered ? "entered"
-                    : record.state == dist::CollectiveState::done  ? "done"
-                                                                   : "failed"},
-          {"stage", record.on_device ? nlohmann::json(dist::stage_name(record.stage())) : nlohmann::json()},
-          {"entered_s_ago", static_cast<double>(RunState::now_ns() - record.entered_ns) / 1e9},
-          {"took_us", static_cast<double>(took) / 1e3}};
-}
-
 }  // namespace
 
-nlohmann::json status_reply(const Device* device, const Configuration& configuration, Symbols& symbols) {
+question::Status::Answer status_answer(const Device* device, const Configuration& configuration, Symbols& symbols) {
   const auto& state = run_state();
   const RankState phase = state.phase();
   const auto collective = dist::current_collective();
-  nlohmann::json body = device ? device->status() : nlohmann::json{{"device", configuration.device}};
-  body["state"] = shown_state(phase, collective.has_value());
-  body["cell"] = state.cell();
-  body["line"] = phase == RankState::running && state.line() > 0 ? nlohmann::json(state.line()) : nlohmann::json();
-  body["since_s"] = static_cast<double>(RunState::now_ns() - state.since_ns()) / 1e9;
-  body["collective"] = collective ? to_json(*collective, symbols) : nlohmann::json();
-  if (state.waits_for_device()) body["on_device"] = true;
-  body["rss_bytes"] = resident_bytes();
-  body["threads"] = thread_count();
-  body["cells_loaded"] = cell_object_count();
-  if (has_preemption_function()) body["on_preempt"] = true;
-  return body;
+  question::Status::Answer answer;
+  answer.device = configuration.device;
+  if (device) device->describe(answer);
+  answer.state = shown_state(phase, collective.has_value());
+  answer.cell = state.cell();
+  if (phase == RankState::running && state.line() > 0) answer.line = state.line();
+  answer.since_s = static_cast<double>(RunState::now_ns() - state.since_ns()) / 1e9;
+  if (collective) answer.collective = dist::describe_to_shell(*collective, call_place(*collective, symbols));
+  answer.on_device = state.waits_for_device();
+  answer.rss_bytes = resident_bytes();
+  answer.threads = thread_count();
+  answer.cells_loaded = cell_object_count();
+  answer.on_preempt = has_preemption_function();
+  return answer;
 }
 
-nlohmann::json stack_reply(std::vector<Frame> frames) {
+question::Stack::Answer stack_answer(std::vector<Frame> frames) {
   // Kernels without unwind information hide what has called them. The statement is known.
   const auto& state = run_state();
   if (state.phase() == RankState::running && !state.waits_for_device() && state.line() > 0 &&
       !innermost_cell_frame(frames))
     frames.push_back({.function = {}, .cell = state.number(), .line = state.line(), .object = {}});
-  nlohmann::json stack = nlohmann::json::array(), parts = nlohmann::json::array();
+  question::Stack::Answer answer;
   for (const auto& frame : frames) {
-    stack.push_back(frame.str());
-    parts.push_back({{"function", frame.function},
-                     {"cell", frame.cell > 0 ? nlohmann::json(frame.cell) : nlohmann::json()},
-                     {"line", frame.line > 0 ? nlohmann::json(frame.line) : nlohmann::json()},
-                     {"object", frame.object}});
+    answer.stack.push_back(frame.str());
+    question::Frame& known = answer.frames.emplace_back();
+    known.function = frame.function;
+    if (frame.cell > 0) known.cell = frame.cell;
+    if (frame.line > 0) known.line = frame.line;
+    known.object = frame.object;
   }
-  return {{"stack", std::move(stack)}, {"frames", std::move(parts)}};
+  return answer;
 }
 
 bool run_thread_held() {
@@ -121,11 +103,11 @@ bool run_thread_held() {
 }
 
 /// Takes those of the cell that runs, or ran last. The lines of a throw stay, and are asked for again and again.
-static nlohmann::json throws_reply(Symbols& symbols) {
+static std::vector<question::Throw> throws_in_cell(Symbols& symbols) {
   static thread_local std::map<int64_t, std::string> places;
   constexpr size_t kKnown = 256;
   if (places.size() > kKnown) places.clear();
-  nlohmann::json list = nlohmann::json::array();
+  std::vector<question::Throw> throws;
   for (const PastThrow& each : past_throws(run_state().cell())) {
     const auto [place, fresh] = places.emplace(each.time_ns, std::string());
     if (fresh) {
@@ -134,40 +116,36 @@ static nlohmann::json throws_reply(Symbols& symbols) {
     }
     // Code that is not the user's has thrown it, and caught it, too.
     if (!place->second.empty())
-      list.push_back({{"cell", each.cell}, {"type", each.type}, {"where", place->second}, {"time_ns", each.time_ns}});
+      throws.push_back({.cell = each.cell, .type = each.type, .where = place->second, .time_ns = each.time_ns});
   }
-  return list;
+  return throws;
 }
 
-nlohmann::json hang_reply(const protocol::question::Hang& question, int rank, bool held, Symbols& symbols) {
-  const auto& state = run_state();
-  nlohmann::json waits = nlohmann::json::object(), sites = nlohmann::json::array();
+question::Hang::Answer hang_answer(const question::Hang& question, int rank, bool held,
+                                   const std::optional<std::vector<Frame>>& frames, Symbols& symbols) {
+  question::Hang::Answer answer;
+  if (frames) answer.frames = stack_answer(*frames).frames;
+  answer.held = held;
+  answer.asleep = run_state().asleep();
   for (const auto& record : dist::collectives_in_flight())
-    if (const auto place = call_place(record, symbols); !place.empty()) waits[std::to_string(record.entry)] = place;
-  std::string last;
-  if (const auto records = dist::last_collectives(1); !records.empty()) last = call_place(records.front(), symbols);
+    if (auto place = call_place(record, symbols); !place.empty())
+      answer.waits[std::to_string(record.entry)] = std::move(place);
+  if (const auto records = dist::last_collectives(1); !records.empty())
+    answer.last = call_place(records.front(), symbols);
+  answer.throws = throws_in_cell(symbols);
   for (const auto& site : question.sites) {
     const uint64_t address = dist::code_address(site.cell, site.offset);
-    const auto place = address == 0 ? std::string() : place_of(address, symbols);
-    sites.push_back(place.empty() ? nlohmann::json() : nlohmann::json(place));
+    answer.sites.push_back(address == 0 ? std::string() : place_of(address, symbols));
   }
-  nlohmann::json evidence = nccl_evidence(rank, question.ras_rank == rank, kEvidencePatience);
-  return {{"state", shown_state(state.phase(), !waits.empty())},
-          {"evidence", std::move(evidence)},
-          {"cell", state.cell()},
-          {"since_s", static_cast<double>(RunState::now_ns() - state.since_ns()) / 1e9},
-          {"held", held},
-          {"asleep", state.asleep()},
-          {"waits", std::move(waits)},
-          {"throws", throws_reply(symbols)},
-          {"last", last},
-          {"sites", std::move(sites)}};
+  answer.evidence = nccl_evidence(rank, question.ras_rank == rank, kEvidencePatience);
+  return answer;
 }
 
-nlohmann::json collectives_reply(size_t last, Symbols& symbols) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const auto& record : dist::last_collectives(last)) list.push_back(to_json(record, symbols));
-  return {{"collectives", std::move(list)}};
+question::Collectives::Answer collectives_answer(size_t last, Symbols& symbols) {
+  question::Collectives::Answer answer;
+  for (const auto& record : dist::last_collectives(last))
+    answer.collectives.push_back(dist::describe_to_shell(record, call_place(record, symbols)));
+  return answer;
 }
 
 protocol::Waiting waiting_message(const WaitsInVain& waits, Symbols& symbols) {

@@ -207,16 +207,15 @@ void IoThread::shut_down() {
 
 void IoThread::handle_query(const protocol::Query& query) {
   namespace question = protocol::question;
-  const auto reply = [&](nlohmann::json body) { send(protocol::Reply{query.id, std::move(body)}); };
   const auto is = [&]<typename T>(const T&) { return std::holds_alternative<T>(query.question); };
   if (const auto* unreadable = std::get_if<protocol::Unreadable>(&query.question)) {
-    reply({{"error", unreadable->problem}});
+    reply(query, protocol::NoAnswer{{unreadable->problem}});
   } else if (is(question::Status())) {
-    reply(status_reply(device_.load(), configuration_, symbols_));
+    reply(query, status_answer(device_.load(), configuration_, symbols_));
   } else if (is(question::Replay())) {
-    reply(replay_reply());
+    reply(query, replay_answer());
   } else if (const auto* collectives = std::get_if<question::Collectives>(&query.question)) {
-    reply(collectives_reply(static_cast<size_t>(std::max<int64_t>(0, collectives->last)), symbols_));
+    reply(query, collectives_answer(static_cast<size_t>(std::max<int64_t>(0, collectives->last)), symbols_));
   } else if (is(question::Stack()) || is(question::Hang())) {
     stack_queries_.push_back(query);
     if (run_state().phase() == RankState::idle) {
@@ -227,8 +226,12 @@ void IoThread::handle_query(const protocol::Query& query) {
     stack_deadline_ = Clock::now() + kStackPatience;
     StackProbe::request(event_fd_);
   } else {
-    reply({{"error", "a worker can't answer what is asked of ranks of Python jobs"}});
+    reply(query, protocol::NoAnswer{{"a worker can't answer what is asked of ranks of Python jobs"}});
   }
+}
+
+void IoThread::reply(const protocol::Query& query, const protocol::Answer& answer) {
+  send(protocol::Reply{query.id, encode_answer(answer)});
 }
 
 void IoThread::answer_stack_queries() {
@@ -243,13 +246,13 @@ void IoThread::answer_stack_queries() {
 /// `frames` are nothing where the thread has not answered.
 void IoThread::answer_stack_queries(const std::optional<std::vector<Frame>>& frames) {
   for (const protocol::Query& query : stack_queries_) {
-    const auto* hang = std::get_if<protocol::question::Hang>(&query.question);
-    nlohmann::json body = hang ? hang_reply(*hang, configuration_.rank, held_, symbols_) : nlohmann::json::object();
-    if (frames)
-      body.update(stack_reply(*frames));
+    if (const auto* hang = std::get_if<protocol::question::Hang>(&query.question))
+      reply(query, hang_answer(*hang, configuration_.rank, held_, frames, symbols_));
+    else if (frames)
+      reply(query, stack_answer(*frames));
     else
-      body["error"] = "the thread that runs cells does not answer: it blocks signals, or waits in the kernel";
-    send(protocol::Reply{query.id, std::move(body)});
+      reply(query, protocol::NoAnswer{
+                       {"the thread that runs cells does not answer: it blocks signals, or waits in the kernel"}});
   }
   stack_queries_.clear();
   stack_deadline_.reset();

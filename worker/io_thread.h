@@ -43,6 +43,7 @@ class IoThread {
   void receive();
   void handle(protocol::HubMessage message, std::string frame);
   void handle_query(const protocol::Query& query);
+  void reply(const protocol::Query& query, const protocol::Answer& answer);
   void interrupt(int64_t cell, const char* reason);
   void end_calls();
   void shut_down();
@@ -56,7 +57,6 @@ class IoThread {
   void report_long_waits();
   void close_connection();
   [[noreturn]] void end_group();
-  nlohmann::json status();
   long poll_timeout() const;
 
   const Configuration& configuration_;

@@ -22,6 +22,7 @@ std::string libtorch_built_with() {
 }
 
 void set_libtorch_threads(int threads) { at::set_num_threads(threads); }
+int libtorch_threads() { return at::get_num_threads(); }
 
 void warm_up_libtorch() {
   // A copy of this process would wait for the threads of OpenMP and MKL, which it does not have.

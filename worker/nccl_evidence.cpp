@@ -53,10 +53,8 @@ struct Gathered {
   std::condition_variable changed;
   bool gathering = false;
   std::chrono::steady_clock::time_point gathered_at{};
-  std::optional<std::string> recorder, ras;
-  std::string problem;
+  protocol::question::NcclEvidence evidence;  // errors: each change of `last_error`
   std::map<std::string, int> last_error;  // group → c10d::ErrorType when it was seen last
-  std::string errors;  // lines: each change of those
 };
 
 void gather(const std::shared_ptr<Gathered>& gathered, DumpRecorder recorder, int rank, bool asks_ras) {
@@ -64,21 +62,21 @@ void gather(const std::shared_ptr<Gathered>& gathered, DumpRecorder recorder, in
     const std::lock_guard lock(gathered->mutex);
     change(*gathered);
   };
-  publish([](Gathered& all) { all.problem.clear(); });
+  publish([](Gathered& all) { all.evidence.problem.clear(); });
   try {
     // The dump has completed ones, too: a rank that is ahead of the others has them.
     std::string dump;
     dist::query_devices([&] { dump = recorder(/*includeCollectives=*/true, /*onlyActive=*/false); });
-    publish([&](Gathered& all) { all.recorder = std::move(dump); });
+    publish([&](Gathered& all) { all.evidence.recorder = std::move(dump); });
   } catch (const std::exception& error) {
-    publish([&](Gathered& all) { all.problem = std::string("the Flight Recorder: ") + error.what(); });
+    publish([&](Gathered& all) { all.evidence.problem = std::string("the Flight Recorder: ") + error.what(); });
   }
   for (const auto& [group, error] : dist::communicator_errors())
     publish([&](Gathered& all) {
       if (const auto [known, fresh] = all.last_error.try_emplace(group, 0);
           std::exchange(known->second, error) == error)
         return;
-      all.errors +=
+      all.evidence.errors +=
           nlohmann::json{
               {"rank", rank}, {"group", group}, {"time_ns", realtime_ns()}, {"source", "c10d"}, {"error", error}}
               .dump() +
@@ -87,9 +85,9 @@ void gather(const std::shared_ptr<Gathered>& gathered, DumpRecorder recorder, in
   if (asks_ras && ras_runs()) {
     try {
       std::string answer = inspect::ras_answer();
-      publish([&](Gathered& all) { all.ras = std::move(answer); });
+      publish([&](Gathered& all) { all.evidence.ras = std::move(answer); });
     } catch (const std::exception& error) {
-      publish([&](Gathered& all) { all.problem = error.what(); });
+      publish([&](Gathered& all) { all.evidence.problem = error.what(); });
     }
   }
   publish([](Gathered& all) {
@@ -101,22 +99,17 @@ void gather(const std::shared_ptr<Gathered>& gathered, DumpRecorder recorder, in
 
 }  // namespace
 
-nlohmann::json nccl_evidence(int rank, bool asks_ras, std::chrono::milliseconds patience) {
+std::optional<protocol::question::NcclEvidence> nccl_evidence(int rank, bool asks_ras,
+                                                              std::chrono::milliseconds patience) {
   static const auto gathered = std::make_shared<Gathered>();
   const DumpRecorder recorder = find_recorder();
-  if (!recorder) return nullptr;
+  if (!recorder) return std::nullopt;
   std::unique_lock lock(gathered->mutex);
   const bool fresh = std::chrono::steady_clock::now() - gathered->gathered_at < kFresh;
   if (!fresh && !std::exchange(gathered->gathering, true))
     std::thread([all = gathered, recorder, rank, asks_ras] { gather(all, recorder, rank, asks_ras); }).detach();
   gathered->changed.wait_for(lock, patience, [] { return !gathered->gathering; });
-  const auto text = [](const std::optional<std::string>& value) {
-    return value ? nlohmann::json(*value) : nlohmann::json();
-  };
-  return {{"recorder", text(gathered->recorder)},
-          {"errors", gathered->errors},
-          {"ras", text(gathered->ras)},
-          {"problem", gathered->problem.empty() ? nlohmann::json() : nlohmann::json(gathered->problem)}};
+  return gathered->evidence;
 }
 
 }  // namespace lockstep::worker

@@ -3,14 +3,16 @@
 // makes them; without NCCL in the process there is none. inspectors/evidence reads the result.
 #pragma once
 #include <chrono>
-#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "protocol/questions.h"
 
 namespace lockstep::worker {
 
 /// Gathers the evidence anew, unless that was done within a second, and returns what there is after `patience` at the
-/// latest, of an earlier call if need be: {"recorder": JSON text or null, "errors": lines of JSON, "ras": JSON text or
-/// null, "problem": text or null}. Returns null where no NCCL is loaded, and before anything was gathered. `asks_ras`:
-/// one rank of a machine is enough. By the I/O thread.
-nlohmann::json nccl_evidence(int rank, bool asks_ras, std::chrono::milliseconds patience);
+/// latest, of an earlier call if need be. Returns nothing where no NCCL is loaded, and before anything was gathered.
+/// `asks_ras`: one rank of a machine is enough. By the I/O thread.
+std::optional<protocol::question::NcclEvidence> nccl_evidence(int rank, bool asks_ras,
+                                                              std::chrono::milliseconds patience);
 
 }  // namespace lockstep::worker

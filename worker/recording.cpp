@@ -68,13 +68,18 @@ std::shared_ptr<dist::Player> make_player(const Configuration& configuration) {
   return player;
 }
 
-json replay_reply() {
-  if (!player) return {{"error", "this rank replays nothing"}};
+protocol::question::Replay::Answer replay_answer() {
+  protocol::question::Replay::Answer answer;
+  if (!player) {
+    answer.error = "this rank replays nothing";
+    return answer;
+  }
   const auto conclusion = player->conclusion();
-  return {{"text", conclusion.text},
-          {"departed", conclusion.departed},
-          {"over", conclusion.is_over},
-          {"skipping", conclusion.is_skipping}};
+  answer.text = conclusion.text;
+  answer.departed = conclusion.departed;
+  answer.over = conclusion.is_over;
+  answer.skipping = conclusion.is_skipping;
+  return answer;
 }
 
 }  // namespace lockstep::worker

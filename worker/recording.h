@@ -3,8 +3,8 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "protocol/questions.h"
 #include "worker/process/configuration.h"
 
 namespace lockstep::dist {
@@ -20,6 +20,6 @@ void record(const Configuration& configuration, int64_t steps);
 std::shared_ptr<dist::Player> make_player(const Configuration& configuration);
 
 /// Answers protocol::question::Replay. From any thread.
-nlohmann::json replay_reply();
+protocol::question::Replay::Answer replay_answer();
 
 }  // namespace lockstep::worker

@@ -99,6 +99,14 @@ JobLog use_job_log(int rank, int world_size) {
   return mine;
 }
 
+void resize_job_log(int world_size) {
+  State& all = state();
+  const std::lock_guard lock(all.mutex);
+  if (!all.mine.log) return;
+  all.mine.world_size = world_size;
+  all.mine.log->mapping().header().world_size = world_size;
+}
+
 std::optional<JobLog> current_job_log() {
   State& all = state();
   const std::lock_guard lock(all.mutex);

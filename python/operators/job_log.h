@@ -25,6 +25,9 @@ struct JobLog {
 /// anew, it makes a new log. Throws dist::Error.
 JobLog use_job_log(int rank, int world_size);
 
+/// The job has so many ranks from now on. The log stays.
+void resize_job_log(int world_size);
+
 /// Returns the line of the program that the calling thread is in, by its number in the log; and whether c10d calls,
 /// rather than a function of torch.distributed.
 dist::Caller find_python_caller();

@@ -174,12 +174,12 @@ void CallComparison::name_lines(inspect::HangPicture& picture, const IsMeant& is
     }
   if (unnamed.empty()) return;
   for (const auto& [place, lines] : unnamed) question.sites.push_back({.cell = place.first, .offset = place.second});
-  for (const auto& [rank, answer] : queries_.ask(asked, question, kLinesLimit)) {
-    const auto sites = answer.value("sites", nlohmann::json::array());
+  const auto answers = protocol::answers_to<protocol::question::Hang>(queries_.ask(asked, question, kLinesLimit));
+  for (const auto& [rank, answer] : answers) {
     size_t at = 0;
     for (const auto& [place, lines] : unnamed) {
-      if (at < sites.size() && sites[at].is_string())
-        for (std::string* each : lines) *each = sites[at];
+      if (at < answer.sites.size() && !answer.sites[at].empty())
+        for (std::string* each : lines) *each = answer.sites[at];
       ++at;
     }
   }

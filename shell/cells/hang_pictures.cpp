@@ -1,5 +1,7 @@
 #include "shell/cells/hang_pictures.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "inspectors/evidence/async_errors.h"
@@ -14,33 +16,23 @@ using inspect::RankPicture;
 
 namespace {
 
-std::vector<inspect::StackFrame> frames_of(const nlohmann::json& answer) {
-  std::vector<inspect::StackFrame> frames;
-  for (const auto& each : answer.value("frames", nlohmann::json::array())) {
-    inspect::StackFrame frame;
-    frame.function = each.value("function", "");
-    frame.object = each.value("object", "");
-    if (const auto cell = each.find("cell"); cell != each.end() && cell->is_number()) frame.cell = cell->get<long>();
-    if (const auto line = each.find("line"); line != each.end() && line->is_number()) frame.line = line->get<int>();
-    frames.push_back(std::move(frame));
-  }
-  return frames;
-}
-
 /// `ahead_ns`: as RankGroup::clock_ahead_ns().
-void take_answer(RankPicture& rank, int64_t cell, const nlohmann::json& answer, int64_t ahead_ns) {
-  for (const auto& each : answer.value("throws", nlohmann::json::array()))
-    if (each.value("cell", int64_t{0}) == cell)
-      rank.caught.push_back({.type = each.value("type", ""),
-                             .where = each.value("where", ""),
-                             .time_ns = each.value("time_ns", int64_t{0}) - ahead_ns});
+void take_answer(RankPicture& rank, int64_t cell, const protocol::question::Hang::Answer& answer, int64_t ahead_ns) {
+  for (const auto& each : answer.throws)
+    if (each.cell == cell)
+      rank.caught.push_back({.type = each.type, .where = each.where, .time_ns = each.time_ns - ahead_ns});
   for (inspect::RankWait& wait : rank.waits)
-    if (const auto waits = answer.find("waits"); waits != answer.end() && wait.where.empty())
-      wait.where = waits->value(std::to_string(wait.call.entry), "");
-  if (const auto last = answer.value("last", ""); !last.empty()) rank.last_where = last;
-  if (!answer.contains("frames") || rank.place != RankPicture::Place::in_cell) return;
-  rank.stack = frames_of(answer);
-  rank.activity = inspect::activity_of(rank.stack, answer.value("asleep", false), answer.value("held", false));
+    if (const auto line = answer.waits.find(std::to_string(wait.call.entry));
+        line != answer.waits.end() && wait.where.empty())
+      wait.where = line->second;
+  if (!answer.last.empty()) rank.last_where = answer.last;
+  if (!answer.frames || rank.place != RankPicture::Place::in_cell) return;
+  for (const auto& frame : *answer.frames)
+    rank.stack.push_back({.function = frame.function,
+                          .cell = static_cast<long>(frame.cell.value_or(0)),
+                          .line = frame.line.value_or(0),
+                          .object = frame.object});
+  rank.activity = inspect::activity_of(rank.stack, answer.asleep, answer.held);
   rank.where = inspect::code_line(rank.stack);
   // Calls that c10d makes itself (in a backward pass) have no line in a cell: they get the line that waits for them.
   for (inspect::RankWait& wait : rank.waits)
@@ -48,26 +40,23 @@ void take_answer(RankPicture& rank, int64_t cell, const nlohmann::json& answer, 
 }
 
 /// Takes what NCCL says on a rank. Evidence that can't be read is named, and the logs are judged without it.
-void take_evidence(HangPicture& picture, int rank, const nlohmann::json& answer) {
-  const auto evidence = answer.find("evidence");
-  if (evidence == answer.end() || !evidence->is_object()) return;
-  const auto take = [&](const char* field, auto&& read) {
-    const auto text = evidence->find(field);
-    if (text == evidence->end() || !text->is_string() || text->get_ref<const std::string&>().empty()) return;
+void take_evidence(HangPicture& picture, int rank, const protocol::question::NcclEvidence& evidence) {
+  const auto take = [&](const std::string& text, auto&& read) {
+    if (text.empty()) return;
     try {
-      picture.evidence.push_back(read(text->get_ref<const std::string&>()));
+      picture.evidence.push_back(read(text));
     } catch (const inspect::UnreadableEvidence& error) {
       picture.unread.emplace_back(error.what());
     }
   };
   const std::string whose = " of rank " + std::to_string(rank);
-  take("recorder", [&](const std::string& text) {
+  take(evidence.recorder, [&](const std::string& text) {
     return inspect::read_flight_recorder(text, "the Flight Recorder" + whose, rank);
   });
-  take("errors", [&](const std::string& text) { return inspect::read_async_errors(text, "the errors" + whose); });
-  take("ras", [&](const std::string& text) { return inspect::read_ras(text, "NCCL's RAS"); });
-  if (const auto problem = evidence->find("problem"); problem != evidence->end() && problem->is_string())
-    picture.unread.push_back(*problem);
+  take(evidence.errors,
+       [&](const std::string& text) { return inspect::read_async_errors(text, "the errors" + whose); });
+  take(evidence.ras, [&](const std::string& text) { return inspect::read_ras(text, "NCCL's RAS"); });
+  if (!evidence.problem.empty()) picture.unread.push_back(evidence.problem);
 }
 
 /// Takes what a rank has reported itself (Waiting): it decides, also where the log shows other collectives in flight.
@@ -121,15 +110,13 @@ protocol::question::Hang HangPictures::question() const {
 }
 
 /// Returns the line of the last call of each dead rank, as the answers name it.
-std::map<int, std::string> HangPictures::lines_of_dead(const std::map<int, nlohmann::json>& answers) const {
+std::map<int, std::string> HangPictures::lines_of_dead(const Answers& answers) const {
   std::map<int, std::string> result;
   if (answers.empty()) return result;
   const auto sites = question().sites;
-  for (const auto& [rank, answer] : answers) {
-    const auto lines = answer.value("sites", nlohmann::json::array());
-    for (size_t i = 0; i < std::min(lines.size(), sites.size()); ++i)
-      if (lines[i].is_string()) result[sites[i].rank] = lines[i];
-  }
+  for (const auto& [rank, answer] : answers)
+    for (size_t i = 0; i < std::min(answer.sites.size(), sites.size()); ++i)
+      if (!answer.sites[i].empty()) result[sites[i].rank] = answer.sites[i];
   return result;
 }
 
@@ -139,8 +126,7 @@ RankPicture::Place HangPictures::place_of(int rank, const CellRun* run, const Ra
   return run && run->ranks().contains(rank) ? RankPicture::Place::left : RankPicture::Place::elsewhere;
 }
 
-HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohmann::json>& answers,
-                                  size_t recent) const {
+HangPicture HangPictures::picture(const CellRun* run, const Answers& answers, size_t recent) const {
   HangPicture picture;
   picture.cell = run ? run->id() : 0;
   picture.number = run ? run->number() : 0;
@@ -149,6 +135,8 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
   const auto errors = run ? run->errors() : std::map<int, protocol::CellError>{};
   const auto statuses = run ? run->rank_status() : std::map<int, CellStatus>{};
   const auto lines = lines_of_dead(answers);
+  for (const auto& [rank, answer] : answers)
+    if (!answer.error.empty()) picture.unread.push_back(fmt::format("rank {}: {}", rank, answer.error));
   const RankSet live = services_.workers.live();
   for (RankPicture& rank : logs_of(RankSet::all(services_.workers.world_size()), {.recent = recent})) {
     const int number = rank.rank;
@@ -163,7 +151,7 @@ HangPicture HangPictures::picture(const CellRun* run, const std::map<int, nlohma
     }
     if (const auto answer = answers.find(number); answer != answers.end()) {
       take_answer(rank, picture.cell, answer->second, services_.workers.clock_ahead_ns(number));
-      take_evidence(picture, number, answer->second);
+      if (answer->second.evidence) take_evidence(picture, number, *answer->second.evidence);
     }
     if (const auto line = lines.find(number); line != lines.end() && rank.gone()) rank.last_where = line->second;
     if (rank.recent.empty() || rank.recent.back().cell != picture.cell) rank.last_where.clear();

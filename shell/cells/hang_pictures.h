@@ -4,7 +4,6 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,13 +16,15 @@ namespace lockstep::shell {
 
 class HangPictures {
  public:
+  using Answers = std::map<int, protocol::question::Hang::Answer>;  // by rank
+
   HangPictures(const CellServices& services, OpenCells& cells) : services_(services), cells_(cells) {}
 
   /// Returns the question to all live ranks whose answers picture() takes.
   protocol::question::Hang question() const;
-  /// Returns all ranks at this moment, seen from a cell (null: no cell is open), with the answers to question() by rank.
+  /// Returns all ranks at this moment, seen from a cell (null: no cell is open), with the answers to question().
   /// `recent`: how many of the newest records of each log are read.
-  inspect::HangPicture picture(const CellRun* run, const std::map<int, nlohmann::json>& answers,
+  inspect::HangPicture picture(const CellRun* run, const Answers& answers,
                                size_t recent = inspect::kRecentRecords) const;
 
   /// Returns pictures of ranks that have nothing but their logs.
@@ -45,7 +46,7 @@ class HangPictures {
 
  private:
   inspect::RankPicture::Place place_of(int rank, const CellRun* run, const RankSet& live) const;
-  std::map<int, std::string> lines_of_dead(const std::map<int, nlohmann::json>& answers) const;
+  std::map<int, std::string> lines_of_dead(const Answers& answers) const;
 
   const CellServices& services_;
   OpenCells& cells_;

@@ -201,7 +201,7 @@ void HangReporter::look(unsigned reasons) {
 bool HangReporter::reply(int rank, const protocol::Reply& reply) {
   if (reply.id >= 0) return false;
   if (!inquiry_ || inquiry_->id != reply.id) return true;  // too late
-  inquiry_->answers[rank] = reply.body;
+  inquiry_->answers[rank] = protocol::decode_answer<protocol::question::Hang>(reply.body);
   if (inquiry_->answers.size() >= (inquiry_->asked & services_.workers.live()).size()) {
     answers_.cancel();
     conclude();

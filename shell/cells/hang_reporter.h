@@ -72,7 +72,7 @@ class HangReporter {
     int64_t id;
     unsigned reasons;
     RankSet asked;
-    std::map<int, nlohmann::json> answers;
+    HangPictures::Answers answers;
     std::map<int, std::set<uint64_t>> in_flight;  // before the question: a rank that has moved since was not waiting
   };
   enum Reason : unsigned { kReport = 1, kReportWaits = 2, kTimeLimit = 4 };

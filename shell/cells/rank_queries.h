@@ -15,15 +15,15 @@ class RankQueries {
 
   /// Asks the live ones among `ranks`, and serves until they have answered or `limit` has passed. Ranks without an
   /// answer are missing from the result.
-  std::map<int, nlohmann::json> ask(const RankSet& ranks, const protocol::Question& question,
-                                    std::chrono::milliseconds limit);
+  std::map<int, protocol::Answer> ask(const RankSet& ranks, const protocol::Question& question,
+                                      std::chrono::milliseconds limit);
   /// Takes an answer; one to a question that ask() does not wait for any more is dropped.
   void answered(int rank, protocol::Reply reply);
 
  private:
   const CellServices& services_;
   int64_t last_id_ = 0;
-  std::map<int64_t, std::map<int, nlohmann::json>> answers_;  // by question
+  std::map<int64_t, std::map<int, nlohmann::json>> bodies_;  // by question
 };
 
 }  // namespace lockstep::shell

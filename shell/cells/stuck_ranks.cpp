@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -13,23 +12,16 @@ namespace {
 constexpr std::chrono::milliseconds kStacksLimit{1000};
 constexpr size_t kInnermost = 12;  // functions that are shown
 
-/// Returns the number of the innermost function that is code of a cell; 0 where none is known.
-size_t innermost_of_cell(const nlohmann::json& body) {
-  const auto frames = body.find("frames");
-  if (frames == body.end()) return 0;
-  const auto found = std::ranges::find_if(
-      *frames, [](const auto& frame) { return frame.contains("cell") && !frame["cell"].is_null(); });
-  return found == frames->end() ? 0 : static_cast<size_t>(found - frames->begin());
-}
-
-std::string stack_lines(const nlohmann::json& body) {
-  if (const auto error = body.find("error"); error != body.end()) return "\n    " + error->get<std::string>();
-  const auto stack = body.value("stack", std::vector<std::string>());
+std::string stack_lines(const protocol::question::Stack::Answer& answer) {
+  if (!answer.error.empty()) return "\n    " + answer.error;
+  const auto& stack = answer.stack;
+  const auto innermost =
+      std::ranges::find_if(answer.frames, [](const auto& frame) { return frame.cell.value_or(0) > 0; });
   std::string text;
   size_t shown = std::min(stack.size(), kInnermost);
   for (size_t i = 0; i < shown; ++i) text += "\n    " + stack[i];
   // What the cell has called may be deep.
-  const size_t of_cell = innermost_of_cell(body);
+  const size_t of_cell = innermost == answer.frames.end() ? 0 : static_cast<size_t>(innermost - answer.frames.begin());
   if (of_cell >= shown && of_cell < stack.size()) {
     if (of_cell > shown) text += fmt::format("\n    … ({} more)", of_cell - shown);
     text += "\n    " + stack[of_cell];
@@ -57,7 +49,7 @@ void StuckRanks::cancel() {
 bool StuckRanks::reply(int rank, const protocol::Reply& reply) {
   if (reply.id <= int64_t{1} << 62) return false;
   if (reply.id != last_id_) return true;  // too late
-  stacks_[rank] = stack_lines(reply.body);
+  stacks_[rank] = stack_lines(protocol::decode_answer<protocol::question::Stack>(reply.body));
   if (stacks_.size() >= (asked_ & services_.workers.live()).size()) answered();
   return true;
 }

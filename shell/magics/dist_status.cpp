@@ -18,8 +18,8 @@ namespace {
 // The driver answers in milliseconds unless a GPU is lost.
 constexpr std::chrono::seconds kDriverLimit{2};
 
-std::string megabytes(const nlohmann::json& bytes) {
-  return bytes.is_number() ? fmt::format("{:.0f} MB", bytes.get<double>() / 1e6) : std::string("-");
+std::string megabytes(std::optional<int64_t> bytes) {
+  return bytes ? fmt::format("{:.0f} MB", static_cast<double>(*bytes) / 1e6) : std::string("-");
 }
 
 /// Has the GPUs that ranks use, with the ranks of each.
@@ -28,8 +28,8 @@ class GpusOfRanks {
   explicit GpusOfRanks(gpus::Machine machine) : machine_(std::move(machine)) {}
 
   /// Adds the GPU of this rank, by the address that the rank gives. Returns null where it is not known.
-  const gpus::Gpu* add(int rank, const nlohmann::json& status) {
-    const std::string address = gpus::normal_bus_id(status.value("device_bus_id", ""));
+  const gpus::Gpu* add(int rank, const protocol::question::Status::Answer& status) {
+    const std::string address = gpus::normal_bus_id(status.device_bus_id.value_or(""));
     const auto gpu = std::ranges::find(machine_.gpus, address, &gpus::Gpu::bus_id);
     if (address.empty() || gpu == machine_.gpus.end()) return nullptr;
     ranks_[gpu->index].insert(rank);
@@ -74,14 +74,13 @@ std::optional<int64_t> bytes_of(const gpus::Gpu& gpu, int64_t pid) {
 }
 
 /// Returns "all_reduce #12 since 3.1 s", for a collective that the rank sits in.
-std::string collective_text(const nlohmann::json& collective) {
-  if (!collective.is_object()) return "-";
-  const auto stage = collective.value("stage", nlohmann::json());
+std::string collective_text(const std::optional<protocol::question::Collective>& collective) {
+  if (!collective) return "-";
   std::string words;  // of a collective on a device
-  if (stage.is_string())
-    words = stage == "waiting_for_stream" ? ", waiting for its stream" : ", " + stage.get<std::string>();
-  return fmt::format("{} #{} since {}{}", collective.value("op", "?"), collective.value("seq", int64_t{0}),
-                     duration_text(collective.value("entered_s_ago", 0.0) * 1000), words);
+  if (const auto& stage = collective->stage)
+    words = stage == "waiting_for_stream" ? ", waiting for its stream" : ", " + *stage;
+  return fmt::format("{} #{} since {}{}", collective->op, collective->seq,
+                     duration_text(collective->entered_s_ago * 1000), words);
 }
 
 CellOutcome dist_status(MagicCall& call) {
@@ -103,25 +102,24 @@ CellOutcome dist_status(MagicCall& call) {
     const RankDescription known = call.session.describe_rank(rank);
     if (call.session.options().replay && known.dead) continue;  // it was never there
     const auto answer = answers.find(rank);
-    const nlohmann::json status = answer == answers.end() ? nlohmann::json::object() : answer->second;
+    const auto status = answer == answers.end() ? protocol::question::Status::Answer() : answer->second;
     std::optional<RankState> known_state;
     if (known.dead)
       known_state = RankState::dead;
-    else if (status.contains("state"))
-      known_state = status["state"].get<RankState>();
+    else if (answer != answers.end() && status.error.empty())
+      known_state = status.state;
     const std::string state(known.away ? "away" : known_state ? to_string(*known_state) : "no answer");
     const bool in_cell = known_state == RankState::running || known_state == RankState::waiting;
     std::string cell = "-";
-    if (in_cell) cell = fmt::format("{} since {}", known.cell, duration_text(status.value("since_s", 0.0) * 1000));
-    const auto collective = status.value("collective", nlohmann::json());
-    if (in_cell && status.value("on_device", false)) cell += ", on the device";
-    std::string memory = megabytes(status.value("rss_bytes", nlohmann::json()));
+    if (in_cell) cell = fmt::format("{} since {}", known.cell, duration_text(status.since_s * 1000));
+    if (in_cell && status.on_device) cell += ", on the device";
+    std::string memory = megabytes(status.rss_bytes);
     const gpus::Gpu* gpu = of_ranks.add(rank, status);
     const auto device_bytes = gpu ? bytes_of(*gpu, known.pid) : std::nullopt;
-    if (device_bytes) memory = megabytes(*device_bytes) + " (host " + memory + ")";
+    if (device_bytes) memory = megabytes(device_bytes) + " (host " + memory + ")";
     rows.push_back({std::to_string(rank), state, std::to_string(known.pid), known.host, known.device, memory, cell,
-                    collective_text(collective)});
-    nlohmann::json entry = status;
+                    collective_text(status.collective)});
+    nlohmann::json entry = answer == answers.end() ? nlohmann::json::object() : protocol::encode_answer(status);
     entry.update({{"rank", rank},
                   {"state", state},
                   {"pid", known.pid},
@@ -136,7 +134,7 @@ CellOutcome dist_status(MagicCall& call) {
     data.push_back(std::move(entry));
   }
   nlohmann::json all = {{"ranks", std::move(data)}};
-  std::string text = table(rows);
+  std::string text = table(rows) + protocol::errors_in(answers);
   if (lookup) {
     text += of_ranks.text();
     all.update(of_ranks.data());

@@ -91,7 +91,7 @@ class RehearsalRank {
     send(protocol::Regrouped{.generation = regroup.generation, .ok = true, .message = {}});
   }
   void handle(const protocol::Query& query) {
-    send(protocol::Reply{query.id, {{"error", "no cell runs while a file is built"}}});
+    send(protocol::Reply{query.id, encode_answer(protocol::NoAnswer{{"no cell runs while a file is built"}})});
   }
   void handle(const protocol::Shutdown&) { ended_ = true; }
   /// Drop, Interrupt, Abort, Credit, PeersDone, Configure: nothing runs that they could reach.

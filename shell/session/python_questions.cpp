@@ -1,5 +1,9 @@
 #include "shell/session/python_questions.h"
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
 #include "shell/scripts/python_cell.h"
 #include "shell/session/session_core.h"
 
@@ -8,13 +12,14 @@ namespace {
 
 constexpr std::chrono::milliseconds kPatience{500};
 
-/// The answer of the first rank that takes cells; null where none answers.
-nlohmann::json ask_one(SessionCore& session, const protocol::Question& question) {
+/// The answer of the first rank that takes cells; nothing where it gives none.
+template <typename Q>
+std::optional<typename Q::Answer> ask_one(SessionCore& session, const Q& question) {
   const RankSet ranks = session.live_ranks() - session.busy_ranks();
-  if (ranks.empty()) return nullptr;
-  const auto answers = session.query(RankSet{ranks.ranks().front()}, question, kPatience);
-  if (answers.empty() || answers.begin()->second.contains("error")) return nullptr;
-  return answers.begin()->second;
+  if (ranks.empty()) return std::nullopt;
+  auto answers = session.query(RankSet{ranks.ranks().front()}, question, kPatience);
+  if (answers.empty() || !answers.begin()->second.error.empty()) return std::nullopt;
+  return std::move(answers.begin()->second);
 }
 
 }  // namespace
@@ -22,36 +27,29 @@ nlohmann::json ask_one(SessionCore& session, const protocol::Question& question)
 Completeness python_completeness(SessionCore& session, const std::string& text) {
   const Completeness scanned = scan_python_completeness(text);
   if (text.find("\n") == std::string::npos && (text.starts_with('%') || text.starts_with('!'))) return scanned;
-  const nlohmann::json answer = ask_one(session, protocol::question::IsComplete{text});
-  if (answer.is_null()) return scanned;
+  const auto answer = ask_one(session, protocol::question::IsComplete{text});
+  if (!answer) return scanned;
   Completeness result;
-  const std::string status = answer.value("status", std::string("complete"));
   // A text with magics in it is none that Python knows.
-  result.status = status == "incomplete" ? TextStatus::incomplete
-                  : status == "complete" ? TextStatus::complete
-                                         : scanned.status;
-  result.indent = answer.value("indent", 0);
+  result.status = answer->status == TextStatus::invalid ? scanned.status : answer->status;
+  result.indent = answer->indent;
   return result;
 }
 
 protocol::Completions python_completions(SessionCore& session, const std::string& text, int64_t offset) {
   protocol::Completions result;
   result.begin = result.end = offset;
-  const nlohmann::json answer = ask_one(session, protocol::question::Complete{text, offset});
-  if (answer.is_null()) return result;
-  result.begin = answer.value("begin", offset);
-  for (const auto& each : answer.value("candidates", nlohmann::json::array())) {
-    protocol::Completion completion;
-    completion.text = each.get<std::string>();
-    result.completions.push_back(std::move(completion));
-  }
+  const auto answer = ask_one(session, protocol::question::Complete{text, offset});
+  if (!answer) return result;
+  result.begin = std::clamp<int64_t>(answer->begin, 0, offset);
+  for (const std::string& each : answer->candidates) result.completions.emplace_back().text = each;
   return result;
 }
 
 Description describe_python(SessionCore& session, const std::string& expression) {
-  const nlohmann::json answer = ask_one(session, protocol::question::Describe{expression});
-  if (!answer.is_object() || !answer.contains("text")) return {};
-  return {true, answer["text"].get<std::string>(), {{"expression", expression}, {"text", answer["text"]}}};
+  const auto answer = ask_one(session, protocol::question::Describe{expression});
+  if (!answer || !answer->text) return {};
+  return {true, *answer->text, {{"expression", expression}, {"text", *answer->text}}};
 }
 
 }  // namespace lockstep::shell

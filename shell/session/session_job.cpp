@@ -121,9 +121,9 @@ bool SessionCore::start_compiler_of_job(const RankSet& ranks) {
   if (s.job_objects->has_compiler()) return true;
   std::map<std::pair<std::string, std::string>, RankSet> folders;
   for (const auto& [rank, answer] : query(ranks, protocol::question::Cpp(), kDescribeLimit)) {
-    const std::string problem = answer.value("error", answer.value("problem", std::string()));
-    if (!problem.empty()) throw Error(fmt::format("C++ cells can't run on rank {}: {}", rank, problem));
-    folders[{answer.value("torch", ""), answer.value("headers", "")}].insert(rank);
+    if (const std::string problem = answer.error + answer.problem; !problem.empty())
+      throw Error(fmt::format("C++ cells can't run on rank {}: {}", rank, problem));
+    folders[{answer.torch, answer.headers}].insert(rank);
   }
   if (folders.empty()) throw Error("no rank answers which torch it has: C++ cells can't be compiled for it");
   if (folders.size() > 1) {

@@ -85,8 +85,11 @@ void Session::run_on_preempt() {
 /// Returns the ranks on which a cell has called on_preempt().
 RankSet Session::ranks_that_save() {
   RankSet ranks;
-  for (const auto& [rank, answer] : query(live_ranks(), protocol::question::Status(), kStatusLimit))
-    if (answer.value("on_preempt", false)) ranks.insert(rank);
+  const auto answers = query(live_ranks(), protocol::question::Status(), kStatusLimit);
+  for (const auto& [rank, answer] : answers)
+    if (answer.on_preempt) ranks.insert(rank);
+  if (const std::string errors = protocol::errors_in(answers); !errors.empty())
+    message("whether on_preempt is registered, is not known: " + errors);
   return ranks;
 }
 

@@ -106,16 +106,15 @@ void SessionCore::keep_recording() {
   }
 }
 
-std::optional<nlohmann::json> SessionCore::replay_state() {
-  for (auto& [rank, answer] : query(live_ranks(), protocol::question::Replay(), kAnswerLimit))
-    if (answer.contains("text")) return std::move(answer);
+std::optional<protocol::question::Replay::Answer> SessionCore::replay_state() {
+  for (auto& [rank, answer] : query(live_ranks(), protocol::question::Replay(), kAnswerLimit)) return std::move(answer);
   return std::nullopt;
 }
 
 void SessionCore::conclude_replay() {
   if (!started() || !options_.replay) return;
   const auto state = replay_state();
-  message(state ? state->value("text", "")
+  message(state ? state->error + state->text
                 : fmt::format("rank {} has ended, and can't say how far its replay was the recorded run",
                               options_.replay->rank));
 }

@@ -1,6 +1,7 @@
 // What the programs of a session send one another.
 #include <nlohmann/json.hpp>
 #include <string>
+#include <variant>
 
 #include "protocol/compiler_messages.h"
 #include "protocol/error.h"
@@ -23,9 +24,22 @@ void round_trip(const nlohmann::json& header, Decode decode) {
   }
 }
 
+/// So is the body of a Reply, whatever was asked.
+void round_trips(const nlohmann::json& body) {
+  const auto round_trip = [&](const protocol::Question& question) {
+    const auto once = protocol::encode_answer(protocol::decode_answer(question, body));
+    check(protocol::encode_answer(protocol::decode_answer(question, once)) == once,
+          "an answer that was read is written so that it is the same again");
+  };
+  [&]<typename... Question>(std::variant<Question...>*) {
+    (round_trip(Question()), ...);
+  }(static_cast<protocol::Question*>(nullptr));
+}
+
 void worker_messages(std::string_view bytes) {
   const auto header = protocol::read_json(bytes);
   if (header.is_discarded()) return;
+  if (header.is_object() && header.contains("body")) round_trips(header["body"]);
   round_trip(header, protocol::decode_hub_message);
   round_trip(header, protocol::decode_worker_message);
 }

@@ -155,6 +155,36 @@ TEST(Messages, AQuestionThatCanNotBeReadArrivesWithTheReason) {
   EXPECT_NE(problem_of(nlohmann::json::array({1})).find("without a kind"), std::string::npos);
 }
 
+TEST(Messages, AnAnswerArrivesAsItWasGiven) {
+  question::Hang::Answer sent;
+  sent.frames = {{.function = "train()", .cell = 7, .line = 4, .object = ""}};
+  sent.waits = {{"12", "cell 7, line 4"}};
+  sent.sites = {"", "cell 7, line 5"};
+  sent.evidence = question::NcclEvidence{.recorder = "{}", .errors = "", .ras = "", .problem = "no RAS"};
+  const auto hang = decode_answer<question::Hang>(nlohmann::json::parse(encode_answer(sent).dump()));
+  EXPECT_EQ(hang.error, "");
+  EXPECT_EQ(hang.frames.value().at(0).cell, 7);
+  EXPECT_EQ(hang.waits, sent.waits);
+  EXPECT_EQ(hang.sites, sent.sites);
+  EXPECT_EQ(hang.evidence.value().problem, "no RAS");
+  sent.error = "the rank is busy";
+  EXPECT_EQ(encode_answer(sent), (nlohmann::json{{"error", "the rank is busy"}}));
+  EXPECT_EQ(decode_answer<question::Hang>(encode_answer(sent)).error, "the rank is busy");
+}
+
+TEST(Messages, AnAnswerOfAnotherFormIsAnErrorThatNamesQuestionAndField) {
+  EXPECT_EQ(decode_answer<question::Stack>({{"stack", {"f()"}}, {"frames", 3}}).error,
+            "the answer to 'stack' can't be read: frames: type must be array, but is number");
+  EXPECT_TRUE(decode_answer<question::Stack>({{"stack", {"f()"}}, {"frames", 3}}).stack.empty());
+  const auto collective = decode_answer<question::Status>({{"state", "idle"}, {"collective", {{"seq", "x"}}}});
+  EXPECT_EQ(collective.error,
+            "the answer to 'status' can't be read: collective: seq: type must be number, but is string");
+  EXPECT_EQ(decode_answer<question::Status>({{"state", "dancing"}}).error,
+            "the answer to 'status' can't be read: state: 'dancing' is not a known word");
+  EXPECT_EQ(decode_answer<question::Collectives>(nlohmann::json::array({1})).error,
+            "the answer to 'collectives' can't be read: type must be object, but is array");
+}
+
 TEST(Messages, EveryKindHasItsOwnName) {
   expect_own_names(decode_hub_message);
   expect_own_names(decode_worker_message);

@@ -23,7 +23,7 @@ struct TwoRanks : ::testing::Test {
     }
   }
   bool waits(int rank) {
-    return eventually([&] { return hub.query(question::Status(), rank)["state"] == "waiting"; });
+    return eventually([&] { return hub.query(question::Status(), rank).state == RankState::waiting; });
   }
 
   FakeHub hub{2};
@@ -37,12 +37,12 @@ TEST_F(TwoRanks, ReduceAndCountTheirCollectives) {
   EXPECT_EQ(hub.output(done.cell, Stream::standard_output, 1), "3");
   EXPECT_EQ(done.collectives.at("default"), 1);
   EXPECT_FALSE(done.regroup);
-  const auto log = hub.query(question::Collectives{5})["collectives"];
+  const auto log = hub.query(question::Collectives{5}).collectives;
   ASSERT_EQ(log.size(), 1u);
-  EXPECT_EQ(log[0]["op"], "all_reduce");
-  EXPECT_EQ(log[0]["shape"], nlohmann::json::array({2}));
-  EXPECT_EQ(log[0]["state"], "done");
-  EXPECT_EQ(log[0]["where"], "cell 7, line 3");
+  EXPECT_EQ(log[0].op, "all_reduce");
+  EXPECT_EQ(log[0].shape, std::vector<int64_t>{2});
+  EXPECT_EQ(log[0].state, "done");
+  EXPECT_EQ(log[0].where, "cell 7, line 3");
 }
 
 TEST_F(TwoRanks, MeetInABarrierOfTheWorkersOwn) {
@@ -82,20 +82,24 @@ TEST_F(TwoRanks, SayThatTheyWaitForLongAndWhatTheyAreAt) {
   EXPECT_EQ(wait.cell, cell);
   EXPECT_EQ(wait.op.name, "barrier");
   const auto waiting = hub.query(question::Hang(), 0);
-  EXPECT_EQ(waiting["waits"][std::to_string(wait.entry)], waiting["last"]);
-  EXPECT_THAT(waiting["last"].get<std::string>(), HasSubstr("cell 7, line"));
-  EXPECT_THAT(waiting["stack"].dump(), HasSubstr("lockstep::dist::barrier"));
-  EXPECT_EQ(waiting["held"], true);
+  EXPECT_EQ(waiting.waits.at(std::to_string(wait.entry)), waiting.last);
+  EXPECT_THAT(waiting.last, HasSubstr("cell 7, line"));
+  ASSERT_TRUE(waiting.frames);
+  EXPECT_TRUE(std::ranges::any_of(*waiting.frames, [](const question::Frame& frame) {
+    return frame.function.find("lockstep::dist::barrier") != std::string::npos;
+  }));
+  EXPECT_TRUE(waiting.held);
   const auto looping = hub.query(question::Hang{.sites = {{cell, 0, 0}, {999, 0, 0}}}, 1);
-  EXPECT_TRUE(looping["waits"].empty());
-  EXPECT_FALSE(looping["stack"].empty());
-  EXPECT_EQ(looping["asleep"], false);
-  ASSERT_EQ(looping["sites"].size(), 2u);
-  EXPECT_TRUE(looping["sites"][1].is_null()) << "no such cell";
+  EXPECT_TRUE(looping.waits.empty());
+  ASSERT_TRUE(looping.frames);
+  EXPECT_FALSE(looping.frames->empty());
+  EXPECT_FALSE(looping.asleep);
+  ASSERT_EQ(looping.sites.size(), 2u);
+  EXPECT_EQ(looping.sites[1], "") << "no such cell";
   for (const int rank : {0, 1}) hub.send(Interrupt{cell}, rank);
   for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, CellStatus::interrupted);
   regroup();
-  EXPECT_TRUE(hub.query(question::Hang(), 0)["stack"].empty()) << "idle";
+  EXPECT_TRUE(hub.query(question::Hang(), 0).frames.value().empty()) << "idle";
 }
 
 TEST_F(TwoRanks, AreInterruptedInACollectiveAndKeepTheirState) {

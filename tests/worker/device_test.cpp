@@ -169,18 +169,18 @@ TEST(DeviceError, Rule4StatusIsAnsweredWhileTheDeviceWorks) {
   hub.start_ready(on_device({{"STAND_IN_HOLDS", fifo}}));
   const auto cell = hub.load("output", "nothing");
   hub.run(cell);
-  nlohmann::json status;
+  question::Status::Answer status;
   EXPECT_TRUE(eventually([&] {
     status = hub.query(question::Status());
-    return status.value("on_device", false);
+    return status.on_device;
   }));
-  EXPECT_EQ(status["state"], "running");
-  EXPECT_EQ(status["device_name"], "Stand-in");
-  EXPECT_EQ(status["device_bus_id"], "0000:30:00.0");
+  EXPECT_EQ(status.state, RankState::running);
+  EXPECT_EQ(status.device_name, "Stand-in");
+  EXPECT_EQ(status.device_bus_id, "0000:30:00.0");
   EXPECT_FALSE(hub.has<Done>()) << "the cell ends when its work on the device has ended";
   const Fd writer(::open(fifo.c_str(), O_WRONLY));
   EXPECT_EQ(hub.expect<Done>().status, CellStatus::ok);
-  EXPECT_FALSE(hub.query(question::Status()).contains("on_device"));
+  EXPECT_FALSE(hub.query(question::Status()).on_device);
 }
 
 TEST(DeviceError, ACellThatIsStoppedWhileTheDeviceWorksEndsAsStopped) {
@@ -191,7 +191,7 @@ TEST(DeviceError, ACellThatIsStoppedWhileTheDeviceWorksEndsAsStopped) {
   const auto stop = [&](const auto& message_of) {
     const auto cell = hub.load("output", "nothing");
     hub.run(cell);
-    EXPECT_TRUE(eventually([&] { return hub.query(question::Status()).value("on_device", false); }));
+    EXPECT_TRUE(eventually([&] { return hub.query(question::Status()).on_device; }));
     hub.send(message_of(cell));
     hub.query(question::Status());  // the I/O thread has taken it
     const Fd writer(::open(fifo.c_str(), O_WRONLY));

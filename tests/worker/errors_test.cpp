@@ -152,7 +152,7 @@ TEST(Load, RunsNothingUntilItIsTold) {
   const auto done = hub.run_cell("output", "nothing");
   EXPECT_EQ(done.status, CellStatus::ok);
   EXPECT_EQ(hub.output(first), "");
-  EXPECT_EQ(hub.query(question::Status())["cells_loaded"], 1) << "what was dropped is gone";
+  EXPECT_EQ(hub.query(question::Status()).cells_loaded, 1) << "what was dropped is gone";
   hub.run(first);
   EXPECT_EQ(hub.expect<Done>().status, CellStatus::error);
 }

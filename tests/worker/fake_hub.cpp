@@ -273,7 +273,7 @@ std::string FakeHub::output(int64_t cell, Stream stream, int rank) {
   return output_[{rank, cell, stream}];
 }
 
-nlohmann::json FakeHub::query(const protocol::Question& question, int rank) {
+nlohmann::json FakeHub::ask(const protocol::Question& question, int rank) {
   const int64_t id = next_query_++;
   send(protocol::Query{id, question}, rank);
   for (;;) {

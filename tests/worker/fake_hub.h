@@ -34,6 +34,7 @@ class Fd {
   void reset();
 
  private:
+  nlohmann::json ask(const protocol::Question& question, int rank);
   int fd_;
 };
 
@@ -55,6 +56,7 @@ class Process {
   bool running();
 
  private:
+  nlohmann::json ask(const protocol::Question& question, int rank);
   pid_t pid_ = -1;
   std::optional<Ended> ended_;
 };
@@ -78,6 +80,7 @@ class StoreProcess {
   Ended wait() { return process_->wait(); }
 
  private:
+  nlohmann::json ask(const protocol::Question& question, int rank);
   Fd lifeline_, output_;
   std::optional<Process> process_;
   std::string address_;
@@ -130,7 +133,10 @@ class FakeHub {
   /// Bytes that came so far, of one cell and of all.
   std::string output(int64_t cell, Stream stream = Stream::standard_output, int rank = 0);
   int64_t total_bytes() const { return total_bytes_; }
-  nlohmann::json query(const protocol::Question& question, int rank = 0);
+  template <typename Q>
+  typename Q::Answer query(const Q& question, int rank = 0) {
+    return protocol::decode_answer<Q>(ask(question, rank));
+  }
 
   Process& process(int rank = 0) { return *processes_.at(rank); }
   const std::string& directory() const { return directory_; }
@@ -149,6 +155,7 @@ class FakeHub {
   std::vector<Seen> seen;
 
  private:
+  nlohmann::json ask(const protocol::Question& question, int rank);
   void receive(const char* waiting_for);
   bool receive_one(std::chrono::milliseconds limit);
   void drain();

@@ -104,9 +104,9 @@ TEST(Start, RanksOnGpusHaveGroupsOfThePlugIn) {
   hub.start_ready(on_stand_in({{"LOCKSTEP_GPU_ID", "3"}}));
   for (const int rank : {0, 1}) hub.send(Builtin{.cell = 1, .function = function::Barrier()}, rank);
   for (const int rank : {0, 1}) EXPECT_EQ(hub.expect<Done>(rank).status, CellStatus::ok);
-  const nlohmann::json status = hub.query(question::Status());
-  EXPECT_EQ(status.at("device"), "cuda:0");
-  EXPECT_EQ(status.at("device_name"), "Stand-in");
+  const auto status = hub.query(question::Status());
+  EXPECT_EQ(status.device, "cuda:0");
+  EXPECT_EQ(status.device_name, "Stand-in");
 }
 
 TEST(Start, AGpuThatThePlugInRefusesIsNamed) {

@@ -95,7 +95,7 @@ TEST(Output, OfAHundredMegabytesArrivesInOrder) {
   hub.start_ready();
   const auto cell = hub.load("output", "hundred_megabytes");
   hub.run(cell);
-  EXPECT_TRUE(eventually([&] { return hub.query(question::Status())["state"] == "running"; }))
+  EXPECT_TRUE(eventually([&] { return hub.query(question::Status()).state == RankState::running; }))
       << "answered while the cell prints";
   const auto done = hub.expect<Done>();
   EXPECT_EQ(done.status, CellStatus::ok);
@@ -128,11 +128,11 @@ TEST(Output, WaitsForCreditAndControlDoesNot) {
   hub.run(cell);
   EXPECT_TRUE(eventually([&] { return hub.output(cell).size() >= kOutputWindow; }));
   const auto before = hub.query(question::Status());
-  EXPECT_EQ(before["state"], "running");
+  EXPECT_EQ(before.state, RankState::running);
   const auto after = hub.query(question::Status());
   EXPECT_EQ(hub.total_bytes(), kOutputWindow) << "no byte without credit";
   // The pipe is full by now, so that memory can't grow: a megabyte here and one in the pipe.
-  EXPECT_LT(after["rss_bytes"].get<int64_t>() - before["rss_bytes"].get<int64_t>(), 4 << 20);
+  EXPECT_LT(after.rss_bytes.value() - before.rss_bytes.value(), 4 << 20);
   hub.send(Interrupt{cell});
   hub.grant_credit(true);
   hub.send(Credit{hub.ungranted()});

@@ -1,4 +1,7 @@
 // %collectives: the last collectives of each rank, side by side.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <compare>
 #include <map>
@@ -11,15 +14,12 @@
 namespace lockstep::shell {
 namespace {
 
-/// Whether the call is a message between two ranks.
-bool is_message(const nlohmann::json& record) { return record.value("tag", nlohmann::json()).is_number(); }
-bool is_sent(const nlohmann::json& record) { return record.value("op", "").starts_with("send"); }
+using protocol::question::Collective;
+
+bool is_sent(const Collective& record) { return record.op.starts_with("send"); }
 
 /// Returns "1", or "any" where a recv takes a message of any rank.
-std::string peer_of(const nlohmann::json& record) {
-  const auto root = record.value("root", nlohmann::json());
-  return root.is_number() ? root.dump() : "any";
-}
+std::string peer_of(const Collective& record) { return record.root ? std::to_string(*record.root) : "any"; }
 
 /// Returns "waiting for its stream" for "waiting_for_stream"; one word is as it is.
 std::string stage_text(const std::string& stage) {
@@ -27,24 +27,16 @@ std::string stage_text(const std::string& stage) {
 }
 
 /// Returns "all_reduce [256, 64] float32", and what became of it where that is not "done".
-std::string cell_text(const nlohmann::json& record) {
-  std::string shape;
-  for (const auto& n : record.value("shape", nlohmann::json::array())) shape += (shape.empty() ? "" : ", ") + n.dump();
-  std::string text = record.value("op", "?");
-  const std::string dtype = record.value("dtype", "");
-  if (!dtype.empty()) text += " [" + shape + "] " + dtype;
-  if (is_message(record)) {
+std::string cell_text(const Collective& record) {
+  std::string text = record.op;
+  if (!record.dtype.empty()) text += fmt::format(" [{}] {}", fmt::join(record.shape, ", "), record.dtype);
+  if (record.tag) {
     text += (is_sent(record) ? " to " : " from ") + peer_of(record);
-    if (const int tag = record["tag"]; tag != 0) text += " tag " + std::to_string(tag);
+    if (*record.tag != 0) text += " tag " + std::to_string(*record.tag);
   }
-  const std::string state = record.value("state", "");
-  const auto stage = record.value("stage", nlohmann::json());
-  if (state == "done")
-    text += "  " + duration_text(record.value("took_us", 0.0) / 1000);
-  else
-    text += "  " + stage_text(stage.is_string() ? stage.get<std::string>() : state) + " since " +
-            duration_text(record.value("entered_s_ago", 0.0) * 1000);
-  return text;
+  if (record.state == "done") return text + "  " + duration_text(record.took_us / 1000);
+  return text + "  " + stage_text(record.stage.value_or(record.state)) + " since " +
+         duration_text(record.entered_s_ago * 1000);
 }
 
 /// Identifies what ranks enter together: a collective of a group, by its number, or a message, by its ranks, its tag
@@ -54,16 +46,14 @@ struct Key {
   int64_t number = 0;
   auto operator<=>(const Key&) const = default;
 };
-Key key_of(int rank, const nlohmann::json& record) {
-  Key key{record.value("group", ""), "", record.value("seq", int64_t{0})};
-  if (!is_message(record)) return key;
+Key key_of(int rank, const Collective& record) {
+  if (!record.tag) return {record.group, "", record.seq};
   const std::string own = std::to_string(rank), peer = peer_of(record);
-  key.message = (is_sent(record) ? own + " " + peer : peer + " " + own) + " " + record["tag"].dump();
-  key.number = record.value("tag_seq", int64_t{0});
-  return key;
+  return {record.group, fmt::format("{} {}", is_sent(record) ? own + " " + peer : peer + " " + own, *record.tag),
+          record.tag_seq.value_or(0)};
 }
 
-using Numbered = std::map<Key, std::map<int, nlohmann::json>>;
+using Numbered = std::map<Key, std::map<int, Collective>>;
 
 /// Returns the last `count` over all groups, in the order in which they were entered.
 std::vector<Numbered::value_type> newest(const Numbered& by_number, size_t count) {
@@ -77,7 +67,7 @@ std::vector<Numbered::value_type> newest(const Numbered& by_number, size_t count
     const bool same_group = !rows.empty() && rows.back().records->first.group == each->first.group &&
                             rows.back().records->first.message == each->first.message;
     double age = same_group ? rows.back().age : 0;
-    for (const auto& [rank, record] : each->second) age = std::max(age, record.value("entered_s_ago", 0.0));
+    for (const auto& [rank, record] : each->second) age = std::max(age, record.entered_s_ago);
     rows.push_back({age, &*each});
   }
   std::reverse(rows.begin(), rows.end());
@@ -96,22 +86,21 @@ CellOutcome collectives(MagicCall& call) {
 
   // There is a row for each collective, the same on every rank if all is well, and for each message.
   Numbered by_number;
-  for (const auto& [rank, body] : answers)
-    for (const auto& record : body.value("collectives", nlohmann::json::array()))
-      by_number[key_of(rank, record)][rank] = record;
+  for (const auto& [rank, answer] : answers)
+    for (const Collective& record : answer.collectives) by_number[key_of(rank, record)][rank] = record;
+  const std::string errors = protocol::errors_in(answers);
   if (by_number.empty()) {
-    call.session.message("no collectives yet", {{"ranks", ranks}, {"collectives", nlohmann::json::array()}});
+    call.session.message(errors.empty() ? "no collectives yet" : errors,
+                         {{"ranks", ranks}, {"collectives", nlohmann::json::array()}});
     return {};
   }
   std::vector<std::vector<std::string>> rows = {{"group", "#", "where"}};
-  for (const auto& [rank, body] : answers) rows[0].push_back("rank " + std::to_string(rank));
+  for (const auto& [rank, answer] : answers) rows[0].push_back("rank " + std::to_string(rank));
   nlohmann::json data = nlohmann::json::array();
   for (const auto& [key, records] : newest(by_number, static_cast<size_t>(count))) {
-    const auto where = records.begin()->second.value("where", nlohmann::json());
-    std::vector<std::string> row = {key.group, std::to_string(key.number),
-                                    where.is_string() ? where.get<std::string>() : "-"};
+    std::vector<std::string> row = {key.group, std::to_string(key.number), records.begin()->second.where.value_or("-")};
     nlohmann::json by_rank = nlohmann::json::object();
-    for (const auto& [rank, body] : answers) {
+    for (const auto& [rank, answer] : answers) {
       const auto record = records.find(rank);
       row.push_back(record == records.end() ? "-" : cell_text(record->second));
       if (record != records.end()) by_rank[std::to_string(rank)] = record->second;
@@ -119,7 +108,7 @@ CellOutcome collectives(MagicCall& call) {
     rows.push_back(std::move(row));
     data.push_back({{"group", key.group}, {"seq", key.number}, {"ranks", std::move(by_rank)}});
   }
-  call.session.message(table(rows), {{"ranks", ranks}, {"collectives", std::move(data)}});
+  call.session.message(table(rows) + errors, {{"ranks", ranks}, {"collectives", std::move(data)}});
   return {};
 }
 

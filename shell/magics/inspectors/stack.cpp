@@ -7,11 +7,10 @@
 namespace lockstep::shell {
 namespace {
 
-std::string stack_text(const nlohmann::json& answer) {
-  if (const auto error = answer.find("error"); error != answer.end()) return "    " + error->get<std::string>() + "\n";
+std::string stack_text(const protocol::question::Stack::Answer& answer) {
+  if (!answer.error.empty()) return "    " + answer.error + "\n";
   std::string text;
-  for (const auto& line : answer.value("stack", nlohmann::json::array()))
-    text += "    " + line.get<std::string>() + "\n";
+  for (const std::string& line : answer.stack) text += "    " + line + "\n";
   return text.empty() ? "    no cell runs\n" : text;
 }
 
@@ -19,14 +18,14 @@ CellOutcome stack(MagicCall& call) {
   const auto spec = call.given.word();
   const RankSet ranks = spec ? call.session.parse_ranks(*spec) : call.session.live_ranks();
   if (spec) call.session.check_alive(ranks);
-  const auto answers = call.session.query(ranks, protocol::question::Stack());
+  auto answers = call.session.query(ranks, protocol::question::Stack());
   std::vector<std::pair<std::string, RankSet>> shown;  // equal ones once
   nlohmann::json data = nlohmann::json::object();
   for (int rank : ranks) {
-    const auto answer = answers.find(rank);
-    const nlohmann::json body = answer == answers.end() ? nlohmann::json{{"error", "no answer"}} : answer->second;
-    data[std::to_string(rank)] = body;
-    const std::string text = stack_text(body);
+    const auto [answer, is_missing] = answers.try_emplace(rank);
+    if (is_missing) answer->second.error = "no answer";
+    data[std::to_string(rank)] = protocol::encode_answer(answer->second);
+    const std::string text = stack_text(answer->second);
     const auto known = std::find_if(shown.begin(), shown.end(), [&](const auto& each) { return each.first == text; });
     if (known == shown.end())
       shown.push_back({text, RankSet{rank}});
