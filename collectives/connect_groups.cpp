@@ -83,7 +83,7 @@ void RankContext::look_who_is_recorded(const std::map<int, json>& announcements)
 }
 
 json RankContext::announcement(const std::vector<GroupEntry>& groups) const {
-  json result = {{"world_size", options_.world_size},
+  json result = {{"world_size", world_size()},
                  {"machine", machine_identity()},
                  {"network", network_identity()},
                  {"pid", getpid()},
@@ -108,9 +108,9 @@ std::map<int, Peer> RankContext::read_peers(const std::map<int, json>& announcem
   std::map<int, Peer> peers;
   for (const auto& [rank, theirs] : announcements) {
     if (theirs.contains("mismatch")) find({}).group->raise_mismatch(theirs.at("mismatch"));
-    if (theirs.at("world_size") != options_.world_size)
+    if (theirs.at("world_size") != world_size())
       throw Error(fmt::format("rank {} was started with a world size of {}, rank {} with {}", rank,
-                              theirs.at("world_size").get<int>(), options_.rank, options_.world_size));
+                              theirs.at("world_size").get<int>(), options_.rank, world_size()));
     next_group_number_ = std::max(next_group_number_, theirs.at("next_group").get<int>());
     Peer peer{.rank = rank,
               .same_machine = theirs.at("machine") == own.at("machine"),

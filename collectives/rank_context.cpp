@@ -46,6 +46,8 @@ void release_connections(const GroupEntry& entry) {
 
 RankContext::RankContext(ContextOptions options)
     : options_(std::move(options)),
+      world_size_(options_.world_size),
+      backend_(options_.backend),
       log_(std::make_shared<CollectiveLog>(options_.log_path, options_.rank, options_.world_size)),
       watch_(std::make_shared<HangWatch>(log_->mapping())),
       recorder_(options_.recorder),
@@ -70,7 +72,7 @@ GroupEntry RankContext::make_default(const RankSet& ranks) {
                   .number = 0,
                   .ranks = list,
                   .group_rank = static_cast<int>(std::ranges::find(list, options_.rank) - list.begin()),
-                  .backend = options_.backend,
+                  .backend = backend_,
                   .timeout = options_.timeout});
   // A rank that is in new_group waits in the store, where closed connections do not free it. It may be in a later
   // new_group already, because the one that does not match succeeded among members that agree.
@@ -85,6 +87,12 @@ GroupEntry RankContext::make_default(const RankSet& ranks) {
     }
   });
   return entry;
+}
+
+void RankContext::resize(int world_size, const std::string& backend) {
+  world_size_ = world_size;
+  backend_ = backend;
+  log_->mapping().header().world_size = world_size;
 }
 
 void RankContext::set_default_ranks(const RankSet& ranks) {
@@ -235,7 +243,7 @@ Group RankContext::new_group(std::vector<int> ranks, std::chrono::milliseconds t
   }
   for (int& rank : ranks) rank = all_ranks[static_cast<size_t>(rank)];
   if (ranks.empty()) ranks = all_ranks;
-  const BackendConfig config(backend.empty() ? options_.backend : backend);  // an unknown name: before anyone waits
+  const BackendConfig config(backend.empty() ? backend_ : backend);  // an unknown name: before anyone waits
   const auto me = std::find(ranks.begin(), ranks.end(), options_.rank);
 
   const MakesGroup making;

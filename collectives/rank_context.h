@@ -3,6 +3,7 @@
 //
 // Threads: start, new_group, regroup and close by the rank's own thread; abort and the questions by any.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -60,8 +61,11 @@ class RankContext {
   RankContext& operator=(const RankContext&) = delete;
 
   int rank() const { return options_.rank; }
-  int world_size() const { return options_.world_size; }
-  const std::string& backend() const { return options_.backend; }
+  int world_size() const { return world_size_; }
+  const std::string& backend() const { return backend_; }
+  /// The session has so many ranks from now on, and groups that are made later have this backend. By the rank's own
+  /// thread.
+  void resize(int world_size, const std::string& backend);
   const std::shared_ptr<CollectiveLog>& log() const { return log_; }
   HangWatch& watch() const { return *watch_; }
   const Store& store() const { return options_.store; }
@@ -162,7 +166,9 @@ class RankContext {
   void connect_group(const GroupEntry& entry, const std::map<int, nlohmann::json>& announcements,
                      const Attempt& attempt, const Store& store);
 
-  const ContextOptions options_;
+  const ContextOptions options_;  // of the start
+  std::atomic<int> world_size_;
+  std::string backend_;
   const std::shared_ptr<CollectiveLog> log_;
   const std::shared_ptr<HangWatch> watch_;
   const std::shared_ptr<AbortFlag> abort_flag_ = std::make_shared<AbortFlag>();

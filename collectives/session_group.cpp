@@ -172,6 +172,13 @@ void regroup_session(int64_t generation, const RankSet& ranks, const RankSet& me
   context->regroup(generation, ranks, milliseconds(timeout_s), aborts);
 }
 
+void resize_session(int world_size, const std::string& backend) {
+  const auto context = require_context("regroup");
+  const std::string& later = backend.empty() || backend == "auto" ? context->backend() : backend;
+  context->resize(world_size, later);
+  if (const auto world = session_world()) world->options.world_size = world_size, world->options.backend = later;
+}
+
 int64_t abort_count() {
   const auto context = current_context();
   return context ? context->abort_count() : 0;

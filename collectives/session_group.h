@@ -67,6 +67,9 @@ void end_session_group();
 /// that comes before the run thread is at the message ends it as well.
 void regroup_session(int64_t generation, const RankSet& ranks, const RankSet& members, double timeout_s,
                      int64_t aborts);
+/// The session has so many ranks from now on, and later groups have this backend; empty or auto: as before. The
+/// regroup that follows connects them. Local.
+void resize_session(int world_size, const std::string& backend);
 /// Returns how often the groups of this rank were aborted.
 int64_t abort_count();
 /// Makes the ranks `members` of the session the default group, unconnected, in a process that replaces a lost rank and

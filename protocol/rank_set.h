@@ -22,6 +22,10 @@ class RankSet {
   size_t size() const { return ranks_.size(); }
   bool contains(int rank) const;
   void insert(int rank);
+  /// Inserts a rank that becomes like these, where the set has all of them.
+  void join(int rank, const RankSet& like) {
+    if (!like.empty() && (like - *this).empty()) insert(rank);
+  }
   void erase(int rank);
   const std::vector<int>& ranks() const { return ranks_; }
   auto begin() const { return ranks_.begin(); }

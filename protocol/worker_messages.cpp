@@ -4,8 +4,6 @@
 
 namespace lockstep::protocol {
 
-LOCKSTEP_MESSAGE("unreadable", Unreadable, problem)
-
 namespace function {
 LOCKSTEP_EMPTY_MESSAGE("barrier", Barrier)
 LOCKSTEP_EMPTY_MESSAGE("preempted", Preempted)
@@ -15,34 +13,9 @@ LOCKSTEP_EMPTY_MESSAGE("detach", Detach)
 LOCKSTEP_MESSAGE("record", Record, steps)
 }  // namespace function
 
-namespace question {
-LOCKSTEP_JSON(Hang::Site, cell, offset, rank)
-
-LOCKSTEP_EMPTY_MESSAGE("status", Status)
-LOCKSTEP_EMPTY_MESSAGE("stack", Stack)
-LOCKSTEP_MESSAGE("collectives", Collectives, last)
-LOCKSTEP_MESSAGE("hang", Hang, sites, ras_rank)
-LOCKSTEP_EMPTY_MESSAGE("cpp", Cpp)
-LOCKSTEP_MESSAGE("is_complete", IsComplete, text)
-LOCKSTEP_MESSAGE("complete", Complete, text, offset)
-LOCKSTEP_MESSAGE("describe", Describe, expression)
-LOCKSTEP_EMPTY_MESSAGE("replay", Replay)
-}  // namespace question
-
-/// A function or a question of a message. The message arrives, whatever it is.
-template <typename Variant>
-static Variant decode_part(const nlohmann::json& part) {
-  try {
-    return decode_variant<Variant>(part);
-  } catch (const ChannelError& error) {
-    return Unreadable{error.what()};
-  }
-}
 // Found by the namespace of an alternative.
 static void to_json(nlohmann::json& json, const Function& function) { json = encode_variant(function); }
 static void from_json(const nlohmann::json& json, Function& function) { function = decode_part<Function>(json); }
-static void to_json(nlohmann::json& json, const Question& question) { json = encode_variant(question); }
-static void from_json(const nlohmann::json& json, Question& question) { question = decode_part<Question>(json); }
 
 LOCKSTEP_JSON(LeftOut, line, why)
 LOCKSTEP_JSON(CellError, type, message, where, where_cell, where_line, root_cause, stack, traceback)
@@ -52,7 +25,7 @@ LOCKSTEP_MESSAGE("load", Load, cell, name, entry, steps, ranks, file)
 LOCKSTEP_MESSAGE("drop", Drop, cell)
 LOCKSTEP_MESSAGE("run", Run, cell, number, object, object_number, again, skip, groups, members)
 LOCKSTEP_MESSAGE("builtin", Builtin, cell, function)
-LOCKSTEP_MESSAGE("regroup", Regroup, generation, ranks, members, timeout_s)
+LOCKSTEP_MESSAGE("regroup", Regroup, generation, ranks, members, timeout_s, world_size, backend, threads)
 LOCKSTEP_MESSAGE("interrupt", Interrupt, cell)
 LOCKSTEP_MESSAGE("abort", Abort, reason)
 LOCKSTEP_MESSAGE("mismatch", Mismatch, incarnation, message, finding)

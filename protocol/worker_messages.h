@@ -18,6 +18,7 @@
 
 #include "protocol/compiler_messages.h"
 #include "protocol/finding.h"
+#include "protocol/questions.h"
 #include "protocol/rank_set.h"
 #include "protocol/status.h"
 #include "protocol/version.h"
@@ -70,11 +71,6 @@ struct Run {
   RankSet members;  // ranks that were the default group as it ran; empty: all ranks
 };
 
-/// A function or a question that could not be read. The answer is `problem`, which names the field.
-struct Unreadable {
-  std::string problem = "the message has no such field";
-};
-
 /// What Builtin runs. A worker runs Barrier, Preempted and Record, and a rank of a Python job, at a prompt, the others; one of
 /// a session all.
 namespace function {
@@ -123,6 +119,10 @@ struct Regroup {
   RankSet ranks;
   RankSet members;  // ranks that are the default group from now on, numbered in their order; empty: as before
   double timeout_s = 30;
+  // Of a session that has grown. 0: it has as many ranks as at its start.
+  int world_size = 0;
+  std::string backend;  // then: of the default group and of later ones; empty or auto: as before
+  int threads = 0;  // then: intra-op, per rank
 };
 
 /// Ends the running cell as `interrupted`: loops, sleeps and collectives. Nothing happens when `cell` is not running.
@@ -142,64 +142,6 @@ struct Mismatch {
   std::string message;
   Finding finding;
 };
-
-/// What Query asks, and the body of the Reply, which is {"error": why not} where there is no answer.
-namespace question {
-/// {"state": starting|idle|loading|running|waiting|regrouping|ending, "cell", "line" (first of the step that runs, or
-/// null), "since_s" (in this state), "collective" (as below, that it waits in, or null), "device", "rss_bytes",
-/// "threads", "cells_loaded"; on a GPU "device_name", "device_bus_id", and "on_device": true while the cell has ended
-/// and its work on the device has not; "on_preempt": true where the rank has registered a function with on_preempt()}
-struct Status {};
-/// {"stack": ["train() at cell 7, line 4", ...] innermost first, "frames": [{"function", "cell", "line", "object"},
-/// ...]}; empty while the rank is idle
-struct Stack {};
-/// {"collectives": [{"group", "seq", "op", "dtype", "shape", "tensors", "root", "reduce_op", "bytes", "cell", "where",
-/// "state": entered|done|failed, "stage": enqueued|waiting_for_stream|ready|started|done|failed (null where the host
-/// does it), "entered_s_ago", "took_us"}, ...]} oldest first
-struct Collectives {
-  int64_t last = 20;  // how many of the newest
-};
-/// {"state", "cell", "since_s", "stack", "frames" as above, "held" (the kernel says that the thread does not run),
-/// "asleep" (it sleeps in a function of the worker's), "waits": {"ENTRY": "cell 7, line 4"} by number in the collective
-/// log, "last" (line of the newest collective), "sites" (lines of `sites`, null where this rank has not loaded the
-/// cell), "evidence" (null without NCCL, else {"recorder", "errors", "ras", "problem"}: worker/nccl_evidence.h)}
-struct Hang {
-  struct Site {  // a place in the code of a cell, at which `rank` has called a collective
-    int64_t cell = 0;
-    uint64_t offset = 0;
-    int rank = 0;
-  };
-  std::vector<Site> sites;
-  int ras_rank = -1;  // the rank that asks NCCL's RAS
-};
-
-/// {"text": how far the replay of this rank is the recorded run, "departed": whether it is another one, "over": whether
-/// it has come to the end of the recording, or of what was asked for, "skipping": whether it is between steps that are
-/// left out}
-struct Replay {};
-
-// A rank of a Python job answers Status, Stack and these:
-/// {"torch", "headers" (folders to compile C++ cells with), "version" (of torch), "problem" (why they can't be compiled
-/// for this rank, or "")}
-struct Cpp {};
-/// {"status": complete|incomplete|invalid, "indent"}
-struct IsComplete {
-  std::string text;
-};
-/// {"begin", "candidates"}: texts that may stand for the bytes from `begin` to `offset`.
-struct Complete {
-  std::string text;
-  int64_t offset = 0;  // in bytes
-};
-/// {"text"}: what an expression of names, attributes and subscripts is; {} if there is no such thing.
-struct Describe {
-  std::string expression;
-};
-}  // namespace question
-
-using Question =
-    std::variant<Unreadable, question::Status, question::Stack, question::Collectives, question::Hang, question::Cpp,
-                 question::IsComplete, question::Complete, question::Describe, question::Replay>;
 
 /// To the I/O thread, which answers by a Reply with the same id within 100 ms.
 struct Query {
@@ -358,6 +300,7 @@ struct Dying {
   CellError error;
 };
 
+/// `body`: of encode_answer().
 struct Reply {
   int64_t id = 0;
   nlohmann::json body;

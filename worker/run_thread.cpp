@@ -38,9 +38,12 @@ constexpr double kLongWait_s = 0.1;  // in a collective, until the session hears
 }  // namespace
 
 RunThread::RunThread(const Configuration& configuration, Outbox& outbox, RunQueue& queue, IoThread& io)
-    : configuration_(configuration), outbox_(outbox), queue_(queue), io_(io), cells_([this](const Finding& finding) {
-        outbox_.post(protocol::FindingMessage{finding});
-      }) {}
+    : configuration_(configuration),
+      threads_(configuration.threads),
+      outbox_(outbox),
+      queue_(queue),
+      io_(io),
+      cells_([this](const Finding& finding) { outbox_.post(protocol::FindingMessage{finding}); }) {}
 
 int RunThread::run() {
   if (!start()) return 3;
@@ -272,11 +275,18 @@ void RunThread::handle(const protocol::Builtin& builtin) {
   end_cell(std::move(done), took.count());
 }
 
+/// Follows a session that has grown. A number of threads that a cell has chosen stays.
+void RunThread::follow_size(const protocol::Regroup& regroup) {
+  dist::resize_session(regroup.world_size, regroup.backend);
+  if (libtorch_threads() == threads_) set_libtorch_threads(threads_ = regroup.threads);
+}
+
 void RunThread::handle(const protocol::Regroup& regroup, int64_t aborts) {
   run_state().enter(RankState::regrouping);
   protocol::Regrouped answer;
   answer.generation = regroup.generation;
   try {
+    if (regroup.world_size > 0) follow_size(regroup);
     dist::regroup_session(regroup.generation, regroup.ranks, regroup.members, regroup.timeout_s, aborts);
     answer.ok = true;
   } catch (const std::exception& error) {

@@ -33,6 +33,7 @@ class RunThread {
   void handle(const protocol::Builtin& builtin);
   void handle(const protocol::Regroup& regroup, int64_t aborts);
   static void take_rank_number();
+  void follow_size(const protocol::Regroup& regroup);
   void handle(const protocol::Configure& configure);
 
   void begin_cell(int64_t cell, int64_t number);
@@ -43,6 +44,7 @@ class RunThread {
   [[noreturn]] void end_rank(const protocol::Done& done);
 
   const Configuration& configuration_;
+  int threads_;  // intra-op, that the session has given this rank
   Outbox& outbox_;
   RunQueue& queue_;
   IoThread& io_;

@@ -31,6 +31,10 @@ class KeptValues {
   /// Notes that cell `number` ran the code of cell `of` again.
   void repeat(int64_t number, int64_t of);
   void forget() { types_.clear(); }
+  void join(int rank, const RankSet& like) {
+    for (auto& [number, types] : types_)
+      for (Type& type : types) type.ranks.join(rank, like);
+  }
 
   /// Returns the text of declarations of the values among `referred`, for a rank, on the line where the cell mentions
   /// the first of them. Names that a cell has defined, or that are in a namespace that it uses (std::placeholders::_1),

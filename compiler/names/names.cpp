@@ -228,6 +228,12 @@ void NameTable::lose(int rank, const std::map<int64_t, std::vector<std::string>>
   }
 }
 
+void NameTable::join(int rank, const RankSet& like) {
+  shown_rank_.reset();
+  for (auto& definition : definitions_) definition.ranks.join(rank, like);
+  for (auto& used : used_) used.ranks.join(rank, like);
+}
+
 void NameTable::forget_headers(const std::set<std::string>& paths) {
   const auto& sources = sema_.getSourceManager();
   forget_if([&](const Definition& definition) {

@@ -68,6 +68,8 @@ class NameTable {
 
   /// Hides from `rank` these names of cells, with what they replaced there.
   void lose(int rank, const std::map<int64_t, std::vector<std::string>>& names);
+  /// From now on a new rank sees what all of `like` see.
+  void join(int rank, const RankSet& like);
 
   /// Does the same for what the user's headers at these paths have declared.
   void forget_headers(const std::set<std::string>& paths);

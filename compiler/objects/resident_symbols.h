@@ -22,6 +22,10 @@ class ResidentSymbols : public clang::ExternalSemaSource {
   void add_library(const std::string& path);
   /// Adds symbols that an object loaded on `ranks` defines.
   void add(const std::vector<std::string>& symbols, const RankSet& ranks);
+  /// Notes that a new rank has loaded the objects that all of `like` have.
+  void join(int rank, const RankSet& like) {
+    for (RankSet& ranks : rank_sets_) ranks.join(rank, like);
+  }
   /// From now on, definitions that all of `ranks` have are not generated again. With `inline_bodies`, inline functions
   /// are generated nevertheless, so that the optimizer sees them.
   void start_cell(const RankSet& ranks, bool inline_bodies);

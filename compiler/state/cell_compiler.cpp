@@ -342,7 +342,12 @@ void CellCompiler::settle(const protocol::Settle& request) {
 }
 
 void CellCompiler::forget(const protocol::Forget& request) {
-  if (request.rank >= 0) return impl_->names->lose(request.rank, request.lost);
+  if (request.rank >= 0) {
+    impl_->names->join(request.rank, request.like);
+    impl_->kept->join(request.rank, request.like);
+    impl_->resident->join(request.rank, request.like);
+    return impl_->names->lose(request.rank, request.lost);
+  }
   if (request.undo == 0) return impl_->names->forget(request.names);
   std::set<int64_t> parts;  // of the cell
   for (const auto& [id, number] : impl_->numbers)

@@ -19,6 +19,7 @@
 #include "collectives/log/collective_log_layout.h"
 #include "collectives/log/meetings.h"
 #include "collectives/log/process_identity.h"
+#include "collectives/log/record_answer.h"
 #include "collectives/rendezvous.h"
 #include "collectives/transport/backend_config.h"
 #include "collectives/transport/backend_factory.h"
@@ -453,6 +454,15 @@ std::optional<JobRanks> ranks_of_job_group(const std::string& group) {
   return std::nullopt;
 }
 
+json resize_job(const Call& call) {
+  const int world_size = call.arguments.at("world_size");
+  resize_job_log(world_size);
+  MadeGroups& groups = made_groups();
+  const std::lock_guard lock(groups.mutex);
+  for (MadeGroup& each : groups.all) each.description.world_size = world_size;
+  return json::object();
+}
+
 json compare_job_groups(const Call& call) {
   const json& arguments = call.arguments;
   const auto groups = living_groups();
@@ -503,7 +513,7 @@ json reconnect_job_backend(const Call& call) {
                                                           "group, %restart starts the lost ones again"
                                                         : "")
                     : without.empty() ? fmt::format("group {} could not be connected again", mine.label)
-                                      : fmt::format("{} that started again {} not made group {}: make a new one with "
+                                      : fmt::format("{} {} not made group {} with the same ranks: make a new one with "
                                                     "dist.new_group on all ranks",
                                                     without.words(), without.size() == 1 ? "has" : "have", mine.label));
     const bool is_whole = lost.empty() && without.empty();
@@ -590,12 +600,10 @@ json calls_in_flight(const Call&) {
   std::string last;
   if (const auto log = job_log()) {
     const dist::CollectiveLogReader reader(log->mapping());
-    for (const dist::CollectiveRecord& record : reader.in_flight())
-      calls.push_back({{"entry", record.entry},
-                       {"op", record.op},
-                       {"seq", record.seq},
-                       {"entered_s_ago", static_cast<double>(dist::monotonic_ns() - record.entered_ns) / 1e9},
-                       {"where", record.place.line_str()}});
+    for (const dist::CollectiveRecord& record : reader.in_flight()) {
+      calls.emplace_back(dist::describe_to_shell(record, record.place.line_str()));
+      calls.back()["entry"] = record.entry;
+    }
     if (const auto records = reader.last(1); !records.empty()) last = records.front().place.line_str();
   }
   return {{"calls", calls}, {"last", last}};

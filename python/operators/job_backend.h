@@ -32,6 +32,9 @@ struct JobRanks {
 /// Returns nothing for a group that has another backend.
 std::optional<JobRanks> ranks_of_job_group(const std::string& group);
 
+/// The session of this rank has "world_size" ranks from now on. Its groups and its log stay.
+nlohmann::json resize_job(const Call& call);
+
 /// Returns "missing" ({GROUP: RANKS}: members of a group that have not made it, or of other ranks) and "fresh" (ranks that
 /// say "is_fresh": their processes have replaced lost ones). Collective over "live" ranks. "generation" and "timeout" as in
 /// reconnect_job_backend.
@@ -59,8 +62,8 @@ nlohmann::json enter_cell(const Call& call);
 nlohmann::json make_wrapper(const Call& call);
 /// Returns what the message Done says about collectives, "regroup" and "collectives", and "meetings" as enter_cell.
 nlohmann::json leave_cell(const Call& call);
-/// Returns the "calls" that were entered and are not done, {"entry", "op", "seq", "entered_s_ago", "where"}, and where the
-/// "last" call was.
+/// Returns the "calls" that were entered and are not done, each a protocol::question::Collective with its "entry" in the
+/// log, and where the "last" call was.
 nlohmann::json calls_in_flight(const Call& call);
 
 /// Returns the groups that have the backend, with what their logs say: {"0": {"enqueued": 4, "completed": 3}}.

@@ -341,6 +341,7 @@ TORCH_LIBRARY(lockstep, m) {
   LOCKSTEP_OPERATOR("detach", detach_ranks);
   LOCKSTEP_OPERATOR("make_job_backend", make_job_backend);
   LOCKSTEP_OPERATOR("job_groups", list_job_groups);
+  LOCKSTEP_OPERATOR("resize_job", resize_job);
   LOCKSTEP_OPERATOR("compare_job_groups", compare_job_groups);
   LOCKSTEP_OPERATOR("reconnect_job_backend", reconnect_job_backend);
   LOCKSTEP_OPERATOR("abort_job_groups", abort_job_groups);

@@ -132,7 +132,7 @@ std::optional<RestartedRank> CellRunner::restart(int rank, const protocol::Confi
   const auto is_dead = [&] { return services_.workers.rank(rank).state == RankInfo::State::dead; };
   if (!is_dead()) {  // half of a rank is none
     end_of_replay_ = !services_.workers.has_store() ? "the session ended it: without the store it can't come back"
-                     : failure                      ? "the session ended it, since it could not start again"
+                     : failure                      ? "the session ended it, since it could not start"
                                                     : "the session ended it: it was not back at the interrupt";
     services_.workers.kill(rank);
   }
@@ -143,27 +143,38 @@ std::optional<RestartedRank> CellRunner::restart(int rank, const protocol::Confi
   return std::nullopt;
 }
 
+void CellRunner::session_grows(int size) {
+  past_.session_grows(size);
+  new_ranks_ = new_ranks_ | (RankSet::all(services_.workers.world_size()) - RankSet::all(size));
+}
+
 /// Returns nothing where the process has died, the store is gone or the user has interrupted it, half done.
 std::optional<RestartedRank> CellRunner::start_again(int rank, const protocol::Configure& configuration) {
   RankGroup& workers = services_.workers;
   const auto interrupted = [&] { return stopper_.is_interrupted() || !workers.has_store(); };
+  const bool is_new = new_ranks_.contains(rank);
+  const RankSet others = workers.live();
   if (!workers.restart(rank, connections_.next_generation(), interrupted)) return std::nullopt;
+  if (is_new) past_.join(rank, others);
   replay_ = std::make_unique<RankReplay>(services_, rank);
   workers.hub().send(rank, configuration);
   if (!replay_->run(past_, interrupted)) return std::nullopt;
   const Replay& plan = replay_->plan();
-  RestartedRank result{.cells = replay_->cells(),
+  RestartedRank result{.is_new = is_new,
+                       .cells = replay_->cells(),
                        .failures = replay_->failures(),
                        .left_out = plan.left_out,
                        .cells_without_it = plan.cells_without_it,
                        .output_bytes = replay_->output_bytes()};
   result.left_out.insert(result.left_out.end(), replay_->left_out().begin(), replay_->left_out().end());
   std::ranges::stable_sort(result.left_out, {}, &LeftOutStep::number);
-  if (!plan.lost.empty())
-    services_.compiler.ask(protocol::Forget{.names = {}, .undo = 0, .rank = rank, .lost = plan.lost});
+  const RankSet like = is_new && !services_.options.has_python_ranks() ? others : RankSet();  // else it loads no object
+  if (!plan.lost.empty() || !like.empty())
+    services_.compiler.ask(protocol::Forget{.names = {}, .undo = 0, .rank = rank, .lost = plan.lost, .like = like});
   if (!workers.live().contains(rank)) return std::nullopt;
   replay_.reset();
   past_.came_back(rank);
+  new_ranks_.erase(rank);
   connections_.set_default_ranks(default_ranks() | RankSet{rank});
   connections_.lose_step();
   return result;
@@ -309,7 +320,8 @@ void CellRunner::begin_cell() {
 }
 
 std::vector<inspect::HangPicture> CellRunner::hang_pictures() {
-  const auto answers = query(services_.workers.live(), hangs_.pictures().question(), kLogsLimit);
+  const auto answers = protocol::answers_to<protocol::question::Hang>(
+      query(services_.workers.live(), hangs_.pictures().question(), kLogsLimit));
   std::vector<inspect::HangPicture> pictures;
   for (const OpenCell& cell : cells_.all()) pictures.push_back(hangs_.pictures().picture(&cell.run, answers));
   if (pictures.empty()) pictures.push_back(hangs_.pictures().picture(nullptr, answers));
@@ -477,10 +489,12 @@ void CellRunner::died(int rank, const protocol::CellError& last_words) {
   if (!cell) {
     const bool was_prepared = preparation_.rank_died(rank);
     const int64_t again = replay_ && replay_->rank() == rank ? replay_->number() : 0;
+    const bool is_new = new_ranks_.contains(rank);  // what has started before goes on as before
     const std::string where = again > 0      ? fmt::format(" as cell {} ran again", again)
+                              : is_new       ? std::string(" while it started")
                               : was_prepared ? fmt::format(" before cell {} was loaded", preparation_.number())
                                              : std::string();
-    deaths_.died(rank, error, where);
+    deaths_.died(rank, error, where, /*matters=*/!is_new);
     output_.flush();
     deaths_.explain(rank, error, where.empty() ? " while no cell ran on it" : where);
     output_.left(rank);

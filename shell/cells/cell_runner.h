@@ -60,6 +60,8 @@ class CellRunner {
   /// The groups of all ranks are connected with it in connect(). No rank is in a cell. Returns what the process has
   /// run; nothing where it has died again, which has been reported, or is_interrupted(). Throws StartError.
   std::optional<RestartedRank> restart(int rank, const protocol::Configure& configuration);
+  /// The session, which had `size` ranks, has more: they are dead, and restart() gives them what all live ranks have.
+  void session_grows(int size);
   /// Connects the groups of all live ranks, where they are not. Returns whether they are connected.
   bool connect();
   /// Makes the ranks that live the default group, without the others, and connects them. Returns whether they are
@@ -77,8 +79,8 @@ class CellRunner {
     return cells_.wait_of(rank);
   }  // "all_reduce #12 of cell 7, line 3"; empty: none
 
-  std::map<int, nlohmann::json> query(const RankSet& ranks, const protocol::Question& question,
-                                      std::chrono::milliseconds limit) {
+  std::map<int, protocol::Answer> query(const RankSet& ranks, const protocol::Question& question,
+                                        std::chrono::milliseconds limit) {
     return queries_.ask(ranks, question, limit);
   }
   /// Interrupts the cells of `ranks`; does not wait.
@@ -159,6 +161,7 @@ class CellRunner {
   CellStopper stopper_;
   GroupConnections connections_;
   PastCells past_;
+  RankSet new_ranks_;  // that have not been back yet
   std::unique_ptr<RankReplay> replay_;  // while a rank is started again
   std::string end_of_replay_;  // the session ends that rank: how, in words
   CellPreparation preparation_;

@@ -29,8 +29,8 @@ std::string way_on(const RankSet& dead, const RankSet& live) {
 
 }  // namespace
 
-void DeathReports::died(int rank, const protocol::CellError& error, const std::string& where) {
-  unadvised_.insert(rank);
+void DeathReports::died(int rank, const protocol::CellError& error, const std::string& where, bool matters) {
+  if (matters) unadvised_.insert(rank);
   const bool by_signal = error.type.starts_with("SIG");
   services_.emit(
       RankEvent{rank, RankState::dead,

@@ -38,10 +38,14 @@ bool GroupConnections::connect_if_needed(const std::function<bool()>& interrupte
   if (workers.has_store()) {
     enter(Phase::connecting);
     answers_.clear();
-    workers.hub().send(live, protocol::Regroup{.generation = ++generation_,
-                                               .ranks = live,
-                                               .members = default_ranks_,
-                                               .timeout_s = static_cast<double>(kRegroupLimit.count())});
+    protocol::Regroup regroup{.generation = ++generation_,
+                              .ranks = live,
+                              .members = default_ranks_,
+                              .timeout_s = static_cast<double>(kRegroupLimit.count()),
+                              .backend = {}};
+    if (const auto& plan = workers.grown())
+      regroup.world_size = plan->world_size, regroup.backend = plan->backend, regroup.threads = plan->threads;
+    workers.hub().send(live, regroup);
     const auto answered = [&] { return all_answered(live); };
     const auto has_died = [&] { return (live & workers.live()) != live; };
     const auto stopped = [&] { return interrupted() || !workers.has_store() || has_died(); };

@@ -147,6 +147,35 @@ void PastCells::died(int rank, int64_t cell, int64_t step) {
   if (Part& part = run->second->at(rank); !part.has_ended) part.steps_done = step;
 }
 
+/// Those that ran with all ranks ran with fewer than there are now.
+void PastCells::session_grows(int size) {
+  for (const auto& entry : entries_)
+    if (auto* run = std::get_if<Run>(entry.get()); run && run->message.members.empty())
+      run->message.members = RankSet::all(size);
+}
+
+/// A new rank runs no step again that has met others, or has not ended, on one of them.
+void PastCells::join(int rank, const RankSet& like) {
+  died_after_[rank] = 0;  // cells that it does not run have run without it
+  for (size_t index = 0; index < entries_.size(); ++index) {
+    if (auto* object = std::get_if<PastObject>(entries_[index].get())) {
+      object->ranks.join(rank, like);
+      continue;
+    }
+    Parts& parts = parts_of(index);
+    if (parts.contains(rank) || !std::ranges::all_of(like, [&](int each) { return parts.contains(each); })) continue;
+    Part joint = parts.at(like.ranks().front());
+    for (const int each : like) {
+      const Part& theirs = parts.at(each);
+      joint.steps_done = std::min(joint.steps_done, theirs.steps_done);
+      joint.meetings.insert(joint.meetings.end(), theirs.meetings.begin(), theirs.meetings.end());
+      joint.unknown.insert(joint.unknown.end(), theirs.unknown.begin(), theirs.unknown.end());
+    }
+    joint.has_ended = true;
+    parts[rank] = std::move(joint);
+  }
+}
+
 const PastObject* PastCells::object_of(int rank, int64_t cell) const {
   const auto [first, last] = objects_.equal_range(cell);
   for (auto object = first; object != last; ++object)
@@ -228,6 +257,7 @@ Replay PastCells::replay(int rank, bool is_python) {
     const std::vector<protocol::Step>& steps = object->load.steps;
     Replay::Cell cell{.run = index, .message = run.message, .python = {}, .number = run.message.number};
     cell.message.again = true;
+    if (!cell.message.members.contains(rank)) cell.message.members = {};  // it is new
     cell.message.groups = part.groups;
     // In source order: an item needs what is missing by then, and defines its names for what follows.
     for (const PastItem& item : past_items(*object->text, steps)) {

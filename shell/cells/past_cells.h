@@ -61,6 +61,10 @@ class PastCells {
   /// Notes that the process of `rank` has ended. `cell` and `step` are where its log says it was; cell 0: between cells.
   /// The end of a process which has not come back() is nothing new.
   void died(int rank, int64_t cell, int64_t step);
+  /// Notes that the session, which had `size` ranks, has more from now on.
+  void session_grows(int size);
+  /// Gives a new rank what all ranks of `like` have loaded and run. A later call adds what they have run since.
+  void join(int rank, const RankSet& like);
   /// Notes that a process has taken the place of the one that died.
   void came_back(int rank) { died_after_.erase(rank); }
 

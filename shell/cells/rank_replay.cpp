@@ -90,8 +90,8 @@ bool RankReplay::serve_until(const std::function<bool()>& done, double least_lim
 
 void RankReplay::throw_too_long(int64_t number, double least_limit_s) const {
   throw StartError(
-      fmt::format("rank {} could not start again: cell {} took longer than {:g} s as it ran again (--cell-timeout)",
-                  rank_, number, limit_s(least_limit_s)));
+      fmt::format("rank {} could not start: cell {} took longer than {:g} s as it ran again (--cell-timeout)", rank_,
+                  number, limit_s(least_limit_s)));
 }
 
 bool RankReplay::take(FromWorker& from) {

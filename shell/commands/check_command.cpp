@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <utility>
 
 #include "protocol/descriptor.h"
 #include "protocol/error.h"
@@ -124,8 +125,12 @@ class ScriptCheck {
     } else if (magic.name == "time") {
       compile(std::string(static_cast<size_t>(magic.line - 1), '\n') + magic.arguments, ranks, 0, problems);
     } else if (magic.name == "dist_init") {
-      if (const auto count = given(magic).count("-n"))
-        ranks_ = RankSet::all(static_cast<int>(std::min<int64_t>(*count, 4096)));
+      const auto count = given(magic).count("-n");
+      if (!count) return;
+      const RankSet before = std::exchange(ranks_, RankSet::all(static_cast<int>(std::min<int64_t>(*count, 4096))));
+      if (last_definition() == 0) return;
+      for (const int rank : ranks_ - before)  // where the session runs already, they get what the others have
+        compiler_.ask(protocol::Forget{.names = {}, .undo = 0, .rank = rank, .like = before});
     } else if (magic.name == "cd") {
       directory_ = (directory_ / magic.arguments).lexically_normal();
     } else if (magic.name == "lib") {

@@ -171,12 +171,12 @@ std::optional<bool> ScriptRun::judge_replay(int exit_code) {
   }
   const auto state = session_->replay_state();
   if (!state) return std::nullopt;
-  if (state->value("departed", false)) {
+  if (state->departed) {
     note(kExitFailed);
     return false;
   }
-  if (state->value("over", false)) return false;
-  return state->value("skipping", false) ? std::optional(true) : std::nullopt;
+  if (state->over) return false;
+  return state->skipping ? std::optional(true) : std::nullopt;
 }
 
 void ScriptRun::show_markdown(const ScriptCell& cell) {

@@ -50,7 +50,8 @@ json fields(const SessionEvent& e) {
           {"ranks", e.ranks},
           {"backend", e.backend},
           {"devices", by_rank(e.devices, kAsIs)},
-          {"versions", e.versions}};
+          {"versions", e.versions},
+          {"grown", e.has_grown}};
 }
 
 json fields(const CellEvent& e) {

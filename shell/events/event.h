@@ -27,6 +27,7 @@ struct SessionEvent {
   bool is_asked = false;  // by %dist_init, not by the first cell
   bool is_python = false;  // the ranks are
   bool is_job = false;  // they are those of a Python job
+  bool has_grown = false;  // it ran already, with fewer ranks
 };
 
 /// A cell is over on all its ranks. `status` is the root cause's.

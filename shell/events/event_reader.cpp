@@ -41,7 +41,8 @@ Event session(const json& e) {
                       .versions = versions,
                       .is_asked = e.value("asked", false),
                       .is_python = versions.contains("python"),
-                      .is_job = e.value("job", false)};
+                      .is_job = e.value("job", false),
+                      .has_grown = e.value("grown", false)};
 }
 
 Event cell(const json& e) {

@@ -54,6 +54,10 @@ class JobGroup : public RankGroup {
   RankSet take_stop_back(RankSet stopped);
   /// Lets `ranks` go on until their next stop. Returns at once.
   void resume(const RankSet& ranks) { let_go(ranks); }
+  void grow(const SessionPlan& plan) override {
+    RankGroup::grow(plan);
+    members_.resize(static_cast<size_t>(world_size()));
+  }
 
  protected:
   JobGroup(EventLoop& loop, Job job, int world_size, std::unique_ptr<JobHosts> hosts, SessionDirectory& directory,

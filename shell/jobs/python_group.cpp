@@ -63,11 +63,15 @@ void PythonGroup::disconnected(int number) {
   if (rank(number).state == State::ready && !ending_) JobGroup::disconnected(number);
 }
 
-void PythonGroup::buried(int number, State) {
+void PythonGroup::buried(int number, State before) {
   const auto& end = at(number).end;
   if (!end) return kill(number);  // its connection has ended, and with it what it is there for
   fail_start(fmt::format("rank {} {} while it started{}", number, end->words, placed_.quoted_output(number)));
-  if (!starting_ && !ending_) listener_.died(number, obituary(number));
+  if (starting_ || ending_) return;
+  if (before == State::leaving)
+    listener_.left(number);
+  else
+    listener_.died(number, obituary(number));
 }
 
 }  // namespace lockstep::shell

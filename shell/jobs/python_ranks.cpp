@@ -186,6 +186,7 @@ std::string PythonRanks::plan_of(const RankSet& ranks, int64_t generation, int o
                                  // The default is watched: mismatches and hangs are found, and %abort works.
                                  {"backend", is_watched() ? "lockstep" : order_.backend},
                                  {"generation", generation},
+                                 {"has_grown", has_grown_},
                                  {"loopback", order_.nodes == 1},
                                  {"arguments", order_.arguments}}}};
   return plan.dump();
@@ -275,9 +276,15 @@ void PythonRanks::interpreter_ended(const ProcessEnd& end) {
   }
 }
 
+void PythonRanks::grow(const SessionPlan& plan) {
+  plan_ = plan;
+  has_grown_ = true;
+  order_.grow(plan.world_size);
+}
+
 RankProcess PythonRanks::restart(int rank, const std::string& identity, int64_t generation) {
-  Process& process = processes_.at(rank);
-  loop_.forget(process.tail->fd());
+  Process& process = processes_[rank];
+  if (process.tail) loop_.forget(process.tail->fd());
   process = {};
   process.tail = std::make_unique<OutputTail>();
   process.output = std::make_unique<LastOutput>();

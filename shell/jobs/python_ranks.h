@@ -48,6 +48,7 @@ class PythonRanks : public LocalPlace {
   RankProcess restart(int rank, const std::string& identity, int64_t generation) override;
   /// Groups of other backends can't be connected again.
   bool can_restart() const override { return is_watched(); }
+  void grow(const SessionPlan& plan) override;
   void end_soon() override { ending_ = true; }
   std::string last_lines(int rank) override;
 
@@ -82,7 +83,8 @@ class PythonRanks : public LocalPlace {
   const std::string& interpreter() const { return interpreters_.at(candidate_); }
 
   EventLoop& loop_;
-  const SessionPlan plan_;
+  SessionPlan plan_;
+  bool has_grown_ = false;
   SessionDirectory& directory_;
   const std::string hub_path_, address_;
   const std::map<std::string, std::string> environment_;

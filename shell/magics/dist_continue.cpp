@@ -18,19 +18,6 @@ std::string report_on(const RankSet& ranks) {
   return text;
 }
 
-}  // namespace
-
-CellOutcome continue_without_the_dead(MagicCall& call) {
-  const RankSet live = call.session.live_ranks();
-  if (live.empty()) throw UsageError("no rank is left: %restart starts them again, %dist_reset starts afresh");
-  if (!call.session.continue_without_the_dead())
-    return {.status = call.session.is_interrupted() ? CellStatus::interrupted : CellStatus::error, .findings = {}};
-  call.session.message(report_on(live), {{"default_group", live}});
-  return {};
-}
-
-namespace {
-
 /// Brings wrappers in step, and shows what goes on in Python, and what has to be made again.
 CellOutcome report_of_python(MagicCall& call) {
   CellSettings settings;
@@ -40,14 +27,30 @@ CellOutcome report_of_python(MagicCall& call) {
   return {.status = call.session.run_python(code, settings, 1).status, .findings = {}};
 }
 
+}  // namespace
+
+void check_can_continue(const SessionCore& session, const std::string& name) {
+  if (!session.options().can_continue())
+    throw UsageError(name + " needs the backend lockstep: ranks with --backend " + session.options().backend +
+                     " can't connect again. %dist_reset starts all ranks afresh");
+}
+
+CellOutcome continue_without_the_dead(MagicCall& call) {
+  const RankSet live = call.session.live_ranks();
+  if (live.empty()) throw UsageError("no rank is left: %restart starts them again, %dist_reset starts afresh");
+  if (!call.session.continue_without_the_dead())
+    return {.status = call.session.is_interrupted() ? CellStatus::interrupted : CellStatus::error, .findings = {}};
+  call.session.message(report_on(live), {{"default_group", live}});
+  return call.session.options().has_python_ranks() ? report_of_python(call) : CellOutcome();
+}
+
+namespace {
+
 CellOutcome dist_continue(MagicCall& call) {
   SessionCore& session = call.session;
   if (!session.started()) throw UsageError("no ranks are running: the next cell starts them");
-  if (!session.options().can_continue())
-    throw UsageError("%dist_continue needs the backend lockstep: ranks with --backend " + session.options().backend +
-                     " can't connect again. %dist_reset starts all ranks afresh");
-  const CellOutcome outcome = continue_without_the_dead(call);
-  return outcome.status == CellStatus::ok && session.options().has_python_ranks() ? report_of_python(call) : outcome;
+  check_can_continue(session, "%dist_continue");
+  return continue_without_the_dead(call);
 }
 
 const RegisterMagic kDistContinue(

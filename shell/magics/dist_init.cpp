@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "protocol/error.h"
 #include "shell/jobs/session_hosts.h"
@@ -28,13 +29,13 @@ bool is_count_alone(const MagicCall& call) {
          std::ranges::none_of(kOthers, [&](const char* each) { return call.given.has(each); });
 }
 
-/// Has `size` ranks take cells: the last ones end, or ranks that are dead start again. The others keep what they hold.
-/// Returns nothing where the session has as many already, or was not started with so many.
-std::optional<CellOutcome> change_size(MagicCall& call, int size) {
+/// Has `size` ranks take cells: the last ones end, or ranks that are dead or new start. The others keep what they hold.
+CellOutcome change_size(MagicCall& call, int size) {
   SessionCore& session = call.session;
+  check_can_continue(session, "%dist_init in a running session");
   const std::vector<int> live = session.live_ranks().ranks();
-  const auto wanted = static_cast<size_t>(size);
-  if (wanted < live.size() && wanted > 0) {
+  const int missing = size - static_cast<int>(live.size());
+  if (missing < 0) {
     const RankSet last(std::vector<int>(live.begin() + size, live.end()));
     const RankSet left = session.dismiss(last);
     if (!left.empty()) throw Error(left.words() + (left.size() == 1 ? " does" : " do") + " not end, even by SIGKILL");
@@ -42,19 +43,33 @@ std::optional<CellOutcome> change_size(MagicCall& call, int size) {
         fmt::format("{} {} ended, the others keep what they hold", last.words(), last.size() == 1 ? "has" : "have"));
     return continue_without_the_dead(call);
   }
-  const std::vector<int> dead = session.dead_ranks().ranks();
-  if (wanted <= live.size() || wanted > live.size() + dead.size()) return std::nullopt;
-  const auto missing = static_cast<std::ptrdiff_t>(wanted - live.size());
-  CellOutcome outcome =
-      start_again(call, RankSet(std::vector<int>(dead.begin(), dead.begin() + missing)), std::nullopt);
-  if (outcome.status == CellStatus::ok && session.live_ranks() != session.default_ranks())
-    return continue_without_the_dead(call);
-  return outcome;
+  const auto first_dead = [&] {
+    std::vector<int> dead = session.dead_ranks().ranks();
+    dead.resize(std::min(dead.size(), static_cast<size_t>(missing)));
+    return RankSet(std::move(dead));
+  };
+  const std::optional<int> from = source_of(call, first_dead());
+  if (const int more = missing - static_cast<int>(first_dead().size()); more > 0)
+    session.grow(session.world_size() + more);
+  const auto goes_on = [&] {
+    return fmt::format("cells run on {}; %dist_init -n {} starts what is missing", session.live_ranks().words(), size);
+  };
+  try {
+    const CellOutcome outcome = start_again(call, first_dead(), from);
+    if (std::ssize(session.live_ranks().ranks()) < size) session.message(goes_on());
+    if (outcome.status != CellStatus::ok || session.live_ranks() == session.default_ranks()) return outcome;
+  } catch (const UsageError&) {
+    throw;
+  } catch (const Error& error) {
+    throw Error(error.what() + ("\n" + goes_on()));
+  }
+  return continue_without_the_dead(call);
 }
 
 CellOutcome dist_init(MagicCall& call) {
   SessionOptions wanted = call.session.options();
-  if (const auto n = call.given.count("-n", 0)) wanted.num_processes = static_cast<int>(*n);
+  if (const auto n = call.given.count("-n", 0))
+    wanted.num_processes = static_cast<int>(std::min<int64_t>(*n, INT32_MAX));
   if (const auto ids = call.given.value("--gpu-ids")) {
     wanted.gpu_ids = parse_gpu_ids(*ids);
     if (!call.session.options().num_processes) wanted.num_processes.reset();
@@ -72,12 +87,16 @@ CellOutcome dist_init(MagicCall& call) {
   }
   choose_hosts(wanted);
 
+  const bool is_running = call.session.started();
+  const auto running = static_cast<int>(call.session.live_ranks().size());
+  const int given = wanted.num_processes.value_or(0);
+  const bool changes = is_running && is_count_alone(call) && given > 0 && given != running;
+  if (call.given.has("--from") && !(changes && given > running))
+    throw UsageError("--from copies to ranks that start beside others: in a running session, with a larger -n");
+  if (changes) return change_size(call, given);
   // How many ranks there are on other machines is known when these have answered.
-  const int size = wanted.is_here() ? plan_session(wanted).world_size : wanted.num_processes.value_or(0);
-  if (call.session.started() && is_count_alone(call) && !call.session.options().has_python_ranks())
-    if (const auto outcome = change_size(call, size)) return *outcome;
-  if (call.session.started()) {
-    const auto running = static_cast<int>(call.session.live_ranks().size());
+  const int size = wanted.is_here() ? plan_session(wanted).world_size : given;
+  if (is_running) {
     call.session.message(fmt::format(
         "{} rank{} {} running already{}", running, running == 1 ? "" : "s", running == 1 ? "is" : "are",
         size == 0 || size == running ? ""
@@ -99,7 +118,8 @@ const RegisterMagic kDistInit(
      .summary = "starts the ranks (the first cell does it if you do not)",
      .takes = {{"-n,--num-processes N",
                 "so many ranks; default: one per visible GPU, two on the CPU where there is none. In a running session "
-                "the last ones end, or dead ones start again"},
+                "the last ones end, or dead and new ones start, which have what %restart gives a rank"},
+               {"--from RANK", "then copies the model to ranks that start, as %restart does"},
                {"--gpu-ids,-g L", "the GPUs of the ranks, in order, counted among the visible ones: 0,1"},
                {"--share-gpu",
                 "several ranks may share a GPU; their collectives go over gloo, unless --backend says nccl"},

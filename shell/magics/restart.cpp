@@ -17,8 +17,8 @@ namespace {
 constexpr size_t kMostLeftOut = 20;  // that are listed
 
 std::string report_on(int rank, const RestartedRank& restarted) {
-  std::string text =
-      fmt::format("rank {} is back: {} cell{} ran again", rank, restarted.cells, restarted.cells == 1 ? "" : "s");
+  std::string text = fmt::format("rank {} is {}: {} cell{} ran again", rank, restarted.is_new ? "new" : "back",
+                                 restarted.cells, restarted.cells == 1 ? "" : "s");
   if (restarted.output_bytes > 0)
     text += fmt::format(" (the {} bytes that they wrote are left out)", restarted.output_bytes);
   for (const FailedAgain& failed : restarted.failures)
@@ -42,12 +42,22 @@ nlohmann::json data_of(const RestartedRank& restarted) {
   return {{"cells", restarted.cells}, {"not_run_again", left_out}, {"ran_without", restarted.cells_without_it}};
 }
 
+/// Returns the numbers of these ranks in the default group.
+std::vector<int> numbers_of(const RankSet& ranks, const SessionCore& session) {
+  const RankSet all = session.default_ranks();
+  std::vector<int> numbers;
+  for (const int rank : ranks)
+    numbers.push_back(static_cast<int>(std::ranges::find(all.ranks(), rank) - all.ranks().begin()));
+  return numbers;
+}
+
 /// Copies what the modules and optimizers among the names of the session hold.
 CellOutcome restore(MagicCall& call, int from, const RankSet& to) {
   CellSettings settings;
   settings.ranks = call.session.live_ranks();
   const std::vector<std::string> names = object_names(call.session, *settings.ranks);
-  std::string code = fmt::format("__lockstep::Restoration({}, {})", from, cxx_ranks(to));
+  std::string code = fmt::format("__lockstep::Restoration({}, {})", numbers_of({from}, call.session).front(),
+                                 cxx_ranks(RankSet(numbers_of(to, call.session))));
   for (const std::string& name : names) code += ".add(" + quoted(name) + ", " + name + ")";
   const CellOutcome outcome = run_inspector(call, code + ".run()", settings, /*shows=*/true);
   std::vector<std::string> absent;
@@ -63,14 +73,13 @@ CellOutcome restore_python(MagicCall& call, const std::optional<int>& from, cons
   CellSettings settings;
   settings.ranks = call.session.live_ranks();
   settings.own_names = true;
-  const RankSet all = call.session.default_ranks();  // torch numbers them in their order
-  const auto number = [&](int rank) { return std::ranges::find(all.ranks(), rank) - all.ranks().begin(); };
-  std::vector<std::ptrdiff_t> taking;
-  for (const int rank : to) taking.push_back(number(rank));
+  const std::string source = from ? std::to_string(numbers_of({*from}, call.session).front()) : "None";
   const std::string code = fmt::format("__import__('lockstep.session._restore', fromlist=['run']).run({}, [{}])",
-                                       from ? std::to_string(number(*from)) : "None", fmt::join(taking, ", "));
+                                       source, fmt::join(numbers_of(to, call.session), ", "));
   return {.status = call.session.run_python(code, settings, 1).status, .findings = {}};
 }
+
+}  // namespace
 
 std::optional<int> source_of(MagicCall& call, const RankSet& to) {
   const auto spec = call.given.value("--from");
@@ -78,11 +87,13 @@ std::optional<int> source_of(MagicCall& call, const RankSet& to) {
   const RankSet from = call.session.parse_ranks(*spec);
   if (from.size() != 1) throw UsageError("--from takes one rank, not " + from.words());
   call.session.check_alive(from);
-  if (to.contains(from.ranks().front())) throw UsageError("--from takes a rank that lives");
-  return from.ranks().front();
+  const int rank = from.ranks().front();
+  if (to.contains(rank)) throw UsageError("--from takes a rank that lives");
+  if (const RankSet others = (call.session.dead_ranks() & call.session.default_ranks()) - to; !others.empty())
+    throw UsageError(fmt::format("--from needs all ranks: {} {} dead, too (%restart {} --from {})", others.words(),
+                                 others.size() == 1 ? "is" : "are", call.session.dead_ranks().str(), rank));
+  return rank;
 }
-
-}  // namespace
 
 CellOutcome start_again(MagicCall& call, const RankSet& ranks, const std::optional<int>& from) {
   SessionCore& session = call.session;
@@ -123,9 +134,6 @@ CellOutcome restart(MagicCall& call) {
   const RankSet ranks = spec ? session.parse_ranks(*spec) : session.dead_ranks();
   if (ranks.empty()) throw UsageError("no rank is dead");
   const std::optional<int> from = source_of(call, ranks);
-  if (const RankSet others = session.dead_ranks() - ranks; from && !others.empty())
-    throw UsageError(fmt::format("--from needs all ranks: {} {} dead, too (%restart {} --from {})", others.words(),
-                                 others.size() == 1 ? "is" : "are", session.dead_ranks().str(), *from));
   return start_again(call, ranks, from);
 }
 

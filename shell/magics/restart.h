@@ -7,6 +7,9 @@
 
 namespace lockstep::shell {
 
+/// Returns the rank that --from names; nothing where it was not given. Throws UsageError: it is dead, or among `to`.
+std::optional<int> source_of(MagicCall& call, const RankSet& to);
+
 /// Starts these dead ranks again and reports on them; `from`: copies the model to them from that rank.
 /// Throws UsageError, and Error where one of them does not come back.
 CellOutcome start_again(MagicCall& call, const RankSet& ranks, const std::optional<int>& from);

@@ -191,8 +191,13 @@ std::string LocalRanks::words_of(const ProcessEnd& end) {
   return end.str() + load_failure_words(end);
 }
 
+void LocalRanks::grow(const SessionPlan& plan) {
+  plan_ = plan;
+  order_.grow(plan.world_size);
+}
+
 RankProcess LocalRanks::restart(int rank, const std::string& identity, int64_t generation) {
-  Process& process = processes_.at(rank);
+  Process& process = processes_[rank];
   if (process.tail) loop_.forget(process.tail->fd());
   process = {};
   directory_.set_rank_aside(rank);

@@ -36,6 +36,7 @@ class LocalRanks : public LocalPlace {
   void kill(int rank) override;
   RankProcess restart(int rank, const std::string& identity, int64_t generation) override;
   bool can_restart() const override { return true; }
+  void grow(const SessionPlan& plan) override;
   void end_soon() override { ending_ = true; }
   std::string last_lines(int rank) override;
 
@@ -70,7 +71,7 @@ class LocalRanks : public LocalPlace {
   void stop_watching();
 
   EventLoop& loop_;
-  const SessionPlan plan_;
+  SessionPlan plan_;
   SessionDirectory& directory_;
   const std::string hub_endpoint_;
   const std::optional<Rehearsal> rehearsal_;

@@ -29,13 +29,14 @@ class PlacedGroup : public Group {
     auto& rank = this->at(number);
     const RankInfo before = std::exchange(rank.info, RankInfo());  // first: it may speak while its place starts it
     rank.info.device = before.device;
-    rank.end.reset();
+    const auto end = std::exchange(rank.end, std::nullopt);
     rank.received = {};
     rank.last_words.reset();
     try {
       placed_.restart(number, generation);
     } catch (...) {
       rank.info = before;
+      rank.end = end;
       throw;
     }
     rank.info.pid = placed_.pid(number);
@@ -44,6 +45,10 @@ class PlacedGroup : public Group {
     rank.info.pid = placed_.pid(number);
     prepare(number);
     return wait_until_back(number, State::ready, interrupted);
+  }
+  void grow(const SessionPlan& plan) override {
+    placed_.grow(plan);
+    Group::grow(plan);
   }
   bool can_restart(int rank) const override { return placed_.place_of(rank).can_restart(); }
   bool has_store() const override { return placed_.has_store(); }
@@ -118,7 +123,7 @@ class PlacedGroup : public Group {
                                    wanted == State::dead ? "end" : "get ready", kRestartLimit.count(),
                                    wanted == State::dead ? "can't be" : "was"));
     if (state == State::dead && wanted != State::dead)
-      throw StartError(fmt::format("rank {} could not start again: {}", number, obituary(number).message));
+      throw StartError(fmt::format("rank {} could not start: {}", number, obituary(number).message));
     return state >= wanted;
   }
 

@@ -129,6 +129,13 @@ void PlacedRanks::started(size_t place, const RanksStarted& what) {
   for (size_t other = 1; other < places_.size(); ++other) start_place(other);
 }
 
+void PlacedRanks::grow(const SessionPlan& plan) {
+  places_.front()->grow(plan);
+  order_.grow(plan.world_size);
+  processes_.resize(static_cast<size_t>(plan.world_size));
+  backend_ = plan.backend;
+}
+
 void PlacedRanks::restart(int rank, int64_t generation) {
   Process& process = processes_.at(static_cast<size_t>(rank));
   process.end.reset();  // first: a process may end while its place waits for it

@@ -46,6 +46,8 @@ class PlacedRanks {
   const std::string& backend() const { return backend_; }
   /// The interpreter of Python ranks, on the first place.
   const std::string& interpreter() const { return interpreter_; }
+  /// RankPlace::grow(), in a session of one place.
+  void grow(const SessionPlan& plan);
   /// RankPlace::restart().
   void restart(int rank, int64_t generation);
   /// A rank that was started again has connected, from the process `pid`.

@@ -47,6 +47,21 @@ bool RankGroup::restart(int, int64_t, const std::function<bool()>&) {
   throw StartError("these ranks can't be started again one by one");
 }
 
+void RankGroup::grow(const SessionPlan& plan) {
+  const RankInfo first = rank(0);
+  while (world_size() < plan.world_size) {
+    Rank& added = ranks_.emplace_back(loop_);
+    added.end = RankExit{.words = "has not started"};
+    RankInfo& info = added.info;
+    info.state = State::dead;
+    info.host = first.host;
+    info.hello.machine = first.hello.machine;
+    info.device = plan.devices.at(static_cast<size_t>(world_size() - 1));
+  }
+  for (Rank& each : ranks_) each.info.threads = plan.threads;
+  grown_ = plan;
+}
+
 bool RankGroup::can_restart_any() const {
   return std::ranges::any_of(RankSet::all(world_size()), [this](int each) { return can_restart(each); });
 }

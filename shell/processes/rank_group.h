@@ -94,6 +94,10 @@ class RankGroup {
   /// cells, or `interrupted` is true: then false. Throws StartError: the session can't start it, it is of another
   /// version, or it has ended, with its last words. Where it does not take cells, the caller has to kill what is there.
   virtual bool restart(int rank, int64_t generation, const std::function<bool()>& interrupted);
+  /// The session has the ranks of `plan` from now on: its last ones are new, and dead until restart(). Throws UsageError.
+  virtual void grow(const SessionPlan& plan);
+  /// Returns the last plan by which it has grown; nothing: it has the ranks of its start.
+  const std::optional<SessionPlan>& grown() const { return grown_; }
   /// Whether there is such a way for this rank.
   virtual bool can_restart(int) const { return false; }
   /// Whether there is for any.
@@ -186,6 +190,7 @@ class RankGroup {
   void look_at_connections();
 
   std::deque<Rank> ranks_;
+  std::optional<SessionPlan> grown_;
   bool warned_of_unauthenticated_peer_ = false;
 };
 

@@ -18,6 +18,7 @@
 #include "protocol/error.h"
 #include "protocol/variant_json.h"
 #include "shell/processes/hub.h"
+#include "shell/processes/session_plan.h"
 
 namespace lockstep::shell {
 
@@ -36,6 +37,12 @@ struct StartRanks {
   std::map<std::string, std::string> arguments;
   std::string directory;  // in which the ranks start; where a place does not have it, they start in the user's home
   std::optional<std::string> python;  // SessionOptions::python
+
+  /// The session, all of which is there, has so many ranks from now on.
+  void grow(int size) {
+    count = world_size = local_size = size;
+    identities.resize(static_cast<size_t>(size));
+  }
 };
 
 /// Describes what a place has started.
@@ -101,6 +108,9 @@ class RankPlace {
   /// when the rank connects.
   virtual RankProcess restart(int rank, const std::string& identity, int64_t generation);
   virtual bool can_restart() const { return false; }
+  /// The session has the ranks of `plan` from now on. Those that are new start by restart(). Throws UsageError, also where
+  /// the place is not all of the session.
+  virtual void grow(const SessionPlan&) { throw UsageError("the ranks of this session can't become more"); }
   /// The session ends: what ranks have left goes with it, all at once.
   virtual void end_soon() {}
 

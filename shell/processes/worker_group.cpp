@@ -85,7 +85,7 @@ void WorkerGroup::make_ready(const std::string& prelude, const Versions& compile
 }
 
 void WorkerGroup::prepare(int number) {
-  compare_version_of(number, rank_name(number) + " could not start again");
+  compare_version_of(number, rank_name(number) + " could not start");
   placed_.send_prelude(RankSet{number}, prelude_);
 }
 

@@ -113,7 +113,7 @@ void SessionCore::start(bool is_asked) {
     describe_session();
     if (!s.configuration.environment.empty() || s.configuration.directory)
       s.workers->hub().send(live_ranks(), s.configuration);
-    show(event);
+    show(s.event = event);
     if (const std::string places = s.workers->places_text(); !places.empty()) message(places);
     const std::string text = kind() == PromptKind::job   ? s.job->places(event.ranks)
                              : kind() == PromptKind::cpp ? stack_shortage()
@@ -423,8 +423,8 @@ void SessionCore::note_result(const CodeResult& result, const CellSettings& sett
   if (cell.status == CellStatus::ok) cell.status = result.status;
 }
 
-std::map<int, nlohmann::json> SessionCore::query(const RankSet& ranks, const protocol::Question& question,
-                                                 std::chrono::milliseconds limit) {
+std::map<int, protocol::Answer> SessionCore::ask_io_threads(const RankSet& ranks, const protocol::Question& question,
+                                                            std::chrono::milliseconds limit) {
   if (!started()) return {};
   return state_->runner->query(ranks, question, limit);
 }
@@ -483,10 +483,48 @@ SessionCore::Restart SessionCore::restart(const RankSet& ranks) {
     if (!restarted) break;
     result.ranks.emplace(rank, std::move(*restarted));
   }
+  note_new_ranks(result.ranks);
   if (!result.ranks.empty()) state_->record_steps = 0;  // a recording ends where a process is new
   if (!result.ranks.empty() && !state_->runner->is_interrupted()) result.is_connected = state_->runner->connect();
   result.is_interrupted = state_->runner->is_interrupted();
   return result;
+}
+
+/// Tells front ends of those that are no ranks of the session that they know.
+void SessionCore::note_new_ranks(const std::map<int, RestartedRank>& back) {
+  SessionEvent& event = state_->event;
+  const size_t known = event.ranks.size();
+  for (const auto& [rank, restarted] : back) {
+    event.ranks.insert(rank);
+    event.devices[rank] = state_->workers->rank(rank).device;
+  }
+  if (event.ranks.size() == known) return;
+  event.has_grown = true;
+  show(event);
+}
+
+void SessionCore::grow(int size) {
+  State& s = *state_;
+  const int before = world_size();
+  if (!options_.is_here())
+    throw UsageError(
+        fmt::format("ranks on other machines become no more than at the start: for {} of them: %dist_shutdown, then "
+                    "%dist_init -n {}",
+                    size, size));
+  if (options_.objects || options_.rehearsal || options_.replay)
+    throw UsageError(fmt::format("ranks of a {} become no more than at its start",
+                                 options_.replay ? "replay" : "file of `lockstep build`"));
+  check_can_connect();
+  SessionOptions wanted = options_;
+  wanted.num_processes = size;
+  const SessionPlan plan = plan_session(wanted);
+  if (!options_.has_python_ranks())
+    require_threads(7 * (size - before), fmt::format("the session can't grow: {} ranks more", size - before));
+  s.workers->grow(plan);
+  s.runner->session_grows(before);
+  options_.num_processes = size;
+  s.event.backend = plan.backend;
+  s.description["ranks"] = size;
 }
 
 /// Throws UsageError where the ranks can't connect their groups again.

@@ -144,8 +144,11 @@ class SessionCore {
   /// Returns ranks that are in a cell that is not over, though the prompt is back.
   RankSet busy_ranks() const;
   /// Asks the I/O threads of live ranks; ranks that did not answer in time are missing from the result.
-  std::map<int, nlohmann::json> query(const RankSet& ranks, const protocol::Question& question,
-                                      std::chrono::milliseconds limit = std::chrono::milliseconds(1000));
+  template <typename Q>
+  std::map<int, typename Q::Answer> query(const RankSet& ranks, const Q& question,
+                                          std::chrono::milliseconds limit = std::chrono::milliseconds(1000)) {
+    return protocol::answers_to<Q>(ask_io_threads(ranks, question, limit));
+  }
   /// Asks the compiler (started if needed). Throws ChannelError when it ended and could not be started again.
   protocol::CompilerResponse ask(const protocol::CompilerRequest& request);
   /// Starts the session with its compiler; where the ranks are Python, also the compiler for the torch of those that
@@ -164,6 +167,8 @@ class SessionCore {
     std::string error;  // why the next rank could not start; empty: nothing was in its way
   };
   Restart restart(const RankSet& ranks);
+  /// The session has `size` ranks from now on, more than before: those are dead until restart(). Throws UsageError.
+  void grow(int size);
   /// Ends these ranks; they can be started again as dead ones. Returns those that have not ended. Throws UsageError where
   /// the others can't connect without them.
   RankSet dismiss(const RankSet& ranks);
@@ -186,7 +191,7 @@ class SessionCore {
   /// Writes what the ranks have recorded into a file, and returns a sentence that says so. Throws UsageError.
   std::string save_recording(const std::string& path);
   /// Returns the answer to protocol::question::Replay; nothing where the rank gives none.
-  std::optional<nlohmann::json> replay_state();
+  std::optional<protocol::question::Replay::Answer> replay_state();
 
   // ---- Of a prompt over a Python job ---------------------------------------------------------------------------------
   /// Has all ranks stop after the same training step, and serves until they have. Returns whether they did; Ctrl-C ends
@@ -212,9 +217,12 @@ class SessionCore {
   SessionSettings settings_;
 
  private:
+  std::map<int, protocol::Answer> ask_io_threads(const RankSet& ranks, const protocol::Question& question,
+                                                 std::chrono::milliseconds limit);
   std::string with_ranks_of_hosts(std::string_view spec) const;
   void check_ranks(const RankSet& ranks) const;
   void check_can_connect() const;
+  void note_new_ranks(const std::map<int, RestartedRank>& back);
   int64_t take_number();
   void note_result(const CodeResult& result, const CellSettings& settings);
   std::optional<ActivityEvent> activity() const;

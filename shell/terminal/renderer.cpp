@@ -264,7 +264,7 @@ void Renderer::put() {
 
 void Renderer::draw(const SessionEvent& event) {
   output_.set_ranks(event.ranks);
-  if (quiet_) return;
+  if (quiet_ || event.has_grown) return;
   const auto version = [&](const char* name, const char* label) {
     const auto found = event.versions.find(name);
     return found == event.versions.end() || found->second.empty() ? "" : fmt::format(", {}{}", label, found->second);

@@ -78,6 +78,8 @@ class Sessions(OnHosts):
         self.assertIn("4 ranks are running already\n", output)
         self.assertIn('0-1 = "hub"\n', output)
         self.assertIn("each has at least one rank", self.run_cells(["%dist_init -n 1 --hosts node1,node2"], hosts="", code=2))
+        self.assertIn("ranks on other machines become no more than at the start: for 6 of them: %dist_shutdown, then %dist_init -n 6",
+                      self.run_cells(["rank", "%dist_init -n 6"], code=2))
         if launchers.missing(self.hosts, *launchers.OpenMpi.programs):
             return
         mpirun = shlex.join(map(str, launchers.OpenMpi.command(self.hosts, 2)))

@@ -118,7 +118,7 @@ class Restarts(unittest.TestCase):
             self.assertIn(each, said)
         errors = "\n".join(each["message"] for each in run.of("error"))
         self.assertIn("name 'later' is not defined", errors)
-        self.assertIn("rank 2 that started again has not made group", errors)
+        self.assertIn("rank 2 has not made group", errors)
         self.assertIn(([0, 1, 2], "'made'"), run.values())
         self.assertIn("%restart is for dead ranks; rank 1 lives", errors)
 

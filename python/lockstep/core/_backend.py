@@ -169,6 +169,17 @@ def _create(options: Any, backend_options: Any) -> Any:
     return box._get_backend(torch.device("cpu"))
 
 
+def resize(size: int, backend: str) -> None:
+    """Follows a session that has `size` ranks now, whose tensors on the CPU go by `backend` in groups that follow."""
+    global numbers_in_session
+    numbers_in_session = size
+    if backend and "LOCKSTEP_BACKEND" in os.environ:
+        os.environ["LOCKSTEP_BACKEND"] = backend
+    if "LOCAL_WORLD_SIZE" in os.environ:
+        os.environ["LOCAL_WORLD_SIZE"] = str(size)
+    _library.call("resize_job", world_size=size)
+
+
 def aborts() -> int:
     """How often the groups of this rank were aborted."""
     return int(_library.call("job_aborts")["count"])
@@ -183,7 +194,8 @@ def reconnect(generation: int, live: list[int], timeout: float, aborts: int) -> 
     missing = compared["missing"]
     if compared["fresh"]:
         _library.call("detach", generation=generation)  # inspectors have to meet anew
-    for group in _library.call("job_groups")["groups"]:
+    # A process that replaces a lost rank has made them in another order.
+    for group in sorted(_library.call("job_groups")["groups"]):
         options, backend_options = _options[group]
         cuda = _cuda_transport(options, backend_options, generation)
         with _box(options, cuda) as (name, _):

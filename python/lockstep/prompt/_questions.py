@@ -1,5 +1,6 @@
 """Answers what a shell asks a rank while it is stopped: stacks, completions, what a name is, whether a text is a
-complete cell. The thread that has stopped, on which a cell may run, makes none of the answers."""
+complete cell (protocol/questions.h has the fields). The thread that has stopped, on which a cell may run, makes none of
+the answers."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ from lockstep.subject import _describe
 
 _Members = tuple[int, ...]  # as the session numbers them
 
-_default_groups: dict[_Members, Any] = {}  # those made so far; the first has all ranks
+_default_groups: dict[_Members, Any] = {}  # those made so far; the first has all ranks of the start
+_threads = 0  # that the session has given this rank
 
 
 class _Report:
@@ -36,25 +37,54 @@ class _Report:
         return "\n".join([self.title, *(f"  {each}" for each in self.lines)])
 
 
+def begin(threads: int, has_grown: bool) -> None:
+    """Called once the first group is made. `has_grown`: the session had another size at its start."""
+    global _threads
+    _threads = threads
+    if has_grown:
+        _retire_first_group()
+
+
+def follow_size(size: int, backend: str, threads: int) -> None:
+    """Follows a session that has `size` ranks now, before follow(). 0: it has as many as at its start. Local."""
+    global _threads
+    if size <= _backend.numbers_in_session:
+        return
+    _backend.numbers = _backend.numbers or list(_current())
+    _retire_first_group()
+    _backend.resize(size, backend)
+    if torch.get_num_threads() == _threads:  # a cell has not chosen another number
+        torch.set_num_threads(threads)
+        _threads = threads
+
+
+def _retire_first_group() -> None:
+    """Lets the group with which this process began stand for no set of ranks: it has another size in other processes."""
+    first = next(iter(_default_groups.values()), dist.group.WORLD)
+    others = {key: each for key, each in _default_groups.items() if each is not first}
+    _default_groups.clear()
+    _default_groups.update({(): first} | others)
+
+
 def follow(members: list[int]) -> None:
     """Makes these ranks of the session, of which this is one, the default group from the next reconnect() on; none: it
     stays as it is. Local: all ranks of the session that live make the same call."""
     before, now = _current(), tuple(members)
-    if not members or now == before:
-        return
     world: Any = distributed_c10d._world
     group = dist.group.WORLD
-    if _default_groups.setdefault(before, group) is not group:
+    key = next((key for key, each in _default_groups.items() if each is group), before)
+    if not members or now == key:
+        return
+    if _default_groups.setdefault(key, group) is not group:
         raise LockstepError("a cell has made the default group anew: %dist_reset starts all ranks afresh")
     first = next(iter(_default_groups.values()))
     if world.pg_names[first] not in _backend._options:
         raise LockstepError(f"a default group of the backend {dist.get_backend(first)} can't be of other ranks: %dist_reset "
                             "starts all ranks afresh")
     me = before[dist.get_rank()]
-    everything = tuple(range(_backend.numbers_in_session))
     ranks_of = {each: [_in_session(rank, before) for rank in ranks] for each, ranks in world.pg_group_ranks.items()}
-    _backend.numbers = [] if now == everything else list(now)
     made = _default_groups.get(now)
+    _backend.numbers = [] if made is first else list(now)
     if made is None:
         made = _default_groups[now] = _make(now, me, first)
         ranks_of[made] = list(now)
@@ -136,6 +166,8 @@ def _make(members: _Members, me: int, first: Any) -> Any:
     group, _ = distributed_c10d._new_process_group_helper(
         len(members), members.index(me), [], backend, store, f"{name}-of-{'-'.join(map(str, members))}",  # type: ignore[arg-type]
         backend_options=backend_options, timeout=options.timeout, group_desc="default_pg")
+    # Later groups meet in the store of the first one: it is the default group of a rank that makes them again.
+    world.pg_map[group] = (world.pg_map[group][0], store)
     return group
 
 

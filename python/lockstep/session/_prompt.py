@@ -79,6 +79,7 @@ class SessionPrompt(_prompt.Prompt):
     def _regroup(self, message: dict[str, Any]) -> None:
         answer = {"kind": "regrouped", "generation": message["generation"], "ok": True, "message": ""}
         try:
+            _members.follow_size(int(message["world_size"]), str(message["backend"]), int(message["threads"]))
             _members.follow(list(message["members"]))
             _backend.reconnect(int(message["generation"]), list(message["ranks"]), float(message["timeout_s"]),
                                message["aborts"])
@@ -149,7 +150,7 @@ class SessionPrompt(_prompt.Prompt):
         return answer
 
     def _hang(self) -> dict[str, Any]:
-        """The answer to protocol::question::Hang."""
+        """The answer to protocol::question::Hang (protocol/questions.h)."""
         flight = _library.call("calls_in_flight")
         answer = _library.call("native_stack")
         native, held = answer.get("native", []), answer.get("held", False)
@@ -158,7 +159,7 @@ class SessionPrompt(_prompt.Prompt):
         return {
             "frames": [*native, *_questions.stack(self._thread)["frames"]] if self._running else [],
             "held": held,
-            "waits": {str(each["entry"]): each["where"] for each in flight["calls"]},
+            "waits": {str(each["entry"]): each["where"] for each in flight["calls"] if each["where"]},
             "last": flight["last"],
         }
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from lockstep.core import _backend, _library
 from lockstep.prompt import _capture, _frames, _magics
 from lockstep.prompt._invitations import Invitation
-from lockstep.session import _again, _names, _preempt
+from lockstep.session import _again, _members, _names, _preempt
 from lockstep.session._prompt import SessionPrompt
 
 SETTINGS = "LOCKSTEP_RANK_SETTINGS"
@@ -50,6 +50,7 @@ def run(settings: dict[str, Any]) -> NoReturn:
             _backend.rejoining["loopback"] = settings["loopback"]
         _again.watch_wrappers()
         dist.init_process_group(settings["backend"])
+        _members.begin(settings["threads"], settings["has_grown"])
         faulthandler.enable(all_threads=False)
         _library.call("write_frames_of_crashes")
         _capture.channels = [(settings["output"][i], settings["output"][i + 1]) for i in (0, 3)]

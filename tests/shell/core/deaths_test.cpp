@@ -9,7 +9,9 @@
 namespace lockstep::shell {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class Deaths : public SessionTest {
  protected:
@@ -123,8 +125,78 @@ TEST_F(Deaths, DistInitChangesTheNumberOfRanks) {
   ASSERT_EQ(messages.size(), 1u);
   EXPECT_THAT(messages[0].text, HasSubstr("rank 2 is back: 1 cell ran again"));
   EXPECT_EQ(session_->target_words(), "ranks 0-2");
-  run("%dist_init -n 9");
-  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("3 ranks are running already; for 9 of them:"));
+}
+
+TEST_F(Deaths, DistInitAddsRanks) {
+  start(2);
+  run("print a");
+  run("%%rank 0\nprint b");
+  EXPECT_EQ(run("%dist_init -n 4").status, CellStatus::ok);
+  const auto messages = recorder_.all<MessageEvent>();
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_THAT(messages[0].text, HasSubstr("rank 2 is new: 1 cell ran again"));
+  EXPECT_THAT(messages[0].text, HasSubstr("ran without it: cell 2\nrank 3 is new: 1 cell ran again"));
+  const auto sessions = recorder_.all<SessionEvent>();
+  ASSERT_EQ(sessions.size(), 1u);
+  EXPECT_TRUE(sessions[0].has_grown);
+  EXPECT_EQ(sessions[0].ranks, RankSet::all(4));
+  EXPECT_EQ(sessions[0].devices.size(), 4u);
+  run("print c");
+  ASSERT_EQ(recorder_.all<OutputEvent>().size(), 1u);
+  EXPECT_EQ(recorder_.all<OutputEvent>()[0].ranks, RankSet::all(4));
+  run("rank 3 kill 9");
+  EXPECT_EQ(run("%restart").status, CellStatus::ok);
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("rank 3 is back: 2 cells ran again"));
+  EXPECT_EQ(run("%dist_init -n 4").status, CellStatus::ok);
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("4 ranks are running already"));
+  EXPECT_EQ(run("%dist_reset").status, CellStatus::ok);
+  EXPECT_EQ(session_->target_words(), "ranks 0-3") << "all of them start afresh";
+}
+
+TEST_F(Deaths, ANewRankThatDiesAsItStartsCostsNoOther) {
+  start(1);
+  run("print a");
+  start_again_as("die");
+  EXPECT_EQ(run("%dist_init -n 3").status, CellStatus::error);
+  ::unsetenv("FAKE_WORKER");
+  EXPECT_THAT(recorder_.all<ErrorEvent>().back().message,
+              AllOf(HasSubstr("rank 1 could not start: "), HasSubstr("libtorch_cpu.so: no such file"),
+                    HasSubstr("cells run on rank 0; %dist_init -n 3 starts what is missing")));
+  for (const auto& message : recorder_.all<MessageEvent>()) EXPECT_THAT(message.text, Not(HasSubstr("is lost")));
+  EXPECT_EQ(run("print b").status, CellStatus::ok);
+  EXPECT_EQ(run("%dist_init -n 3").status, CellStatus::ok);
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("rank 1 is new: 2 cells ran again"));
+  EXPECT_EQ(session_->target_words(), "ranks 0-2");
+}
+
+TEST_F(Deaths, AddingRanksCanBeInterrupted) {
+  start(1);
+  start_again_as("stop");
+  CellStatus status;
+  {
+    const std::jthread person([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        if (process_state(children().back()) == 'T') return session_->interrupt();
+        std::this_thread::yield();
+      }
+    });
+    status = run("%dist_init -n 2").status;
+  }
+  ::unsetenv("FAKE_WORKER");
+  EXPECT_EQ(status, CellStatus::interrupted);
+  EXPECT_EQ(recorder_.all<MessageEvent>().back().text, "cells run on rank 0; %dist_init -n 2 starts what is missing");
+  EXPECT_EQ(run("print b").status, CellStatus::ok);
+  EXPECT_EQ(run("%dist_init -n 2").status, CellStatus::ok);
+}
+
+TEST_F(Deaths, WhatAStartRefusesIsRefusedToARunningSession) {
+  start(2);
+  EXPECT_EQ(run("%dist_init -n 0").status, CellStatus::usage_error);
+  EXPECT_EQ(run("%dist_init -n 9000000000").status, CellStatus::usage_error);
+  EXPECT_EQ(run("%dist_init -n 3 --from 2").status, CellStatus::usage_error);
+  EXPECT_EQ(run("%dist_init -n 2 --from 0").status, CellStatus::usage_error);
+  EXPECT_THAT(recorder_.all<ErrorEvent>().at(0).message, HasSubstr("--from copies to ranks that start"));
+  EXPECT_EQ(session_->world_size(), 2);
 }
 
 TEST_F(Deaths, DistInitTakesLostRanksInAgain) {
@@ -197,7 +269,7 @@ TEST_F(Deaths, ARankOfAnotherBuildDoesNotComeBack) {
   EXPECT_EQ(run("%restart").status, CellStatus::error);
   ::unsetenv("FAKE_WORKER");
   EXPECT_THAT(recorder_.all<ErrorEvent>().back().message,
-              HasSubstr("rank 1 could not start again: the worker of rank 1 is of LibTorch 2.15.0"));
+              HasSubstr("rank 1 could not start: the worker of rank 1 is of LibTorch 2.15.0"));
   EXPECT_EQ(session_->target_words(), "rank 0");
   EXPECT_EQ(run("%restart").status, CellStatus::ok);
 }
@@ -254,7 +326,7 @@ TEST_F(Deaths, ACellThatRunsAgainHasTheLimitOfCells) {
   EXPECT_EQ(run("%restart").status, CellStatus::error);
   EXPECT_THAT(recorder_.all<ErrorEvent>().back().message, HasSubstr("cell 1 took longer than 0.5 s as it ran again"));
   EXPECT_EQ(recorder_.all<RankEvent>().back().message,
-            "the session ended it, since it could not start again as cell 1 ran again");
+            "the session ended it, since it could not start as cell 1 ran again");
   EXPECT_EQ(session_->target_words(), "rank 0");
 }
 

@@ -144,6 +144,18 @@ TEST_F(SessionTest, CellsOfMagicsAloneHaveNoNumber) {
   EXPECT_EQ(run("// nothing\n").cell, 0);
 }
 
+TEST_F(SessionTest, AnAnswerOfAnotherFormIsAnErrorThatNamesRankAndQuestion) {
+  start(2);
+  run(R"(rank 1 answer {"state": 3, "stack": 3, "collectives": 3, "waits": 3})");
+  for (const auto& [magic, words] : {std::pair{"%dist_status", "rank 1: the answer to 'status' can't be read: state"},
+                                     {"%collectives", "rank 1: the answer to 'collectives' can't be read: collectives"},
+                                     {"%stack", "rank 1\n    the answer to 'stack' can't be read: stack"},
+                                     {"%hang", "rank 1: the answer to 'hang' can't be read: waits"}}) {
+    EXPECT_EQ(run(magic).status, CellStatus::ok) << magic;
+    EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr(words));
+  }
+}
+
 TEST_F(SessionTest, LineMagicsSplitACellAndLinesHold) {
   start(2);
   const auto outcome = run("print a\n;\n%sync\n\nthrow here\n");

@@ -17,6 +17,7 @@
 //   new_group                      waits in dist::new_group until it is interrupted
 //   slow_regroup                   the next regroup waits until it is aborted
 //   fault TEXT                     a finding
+//   answer TEXT                    TEXT is the answer to all questions from now on
 //   send TEXT                      TEXT to the hub, message or not
 //   exit N, kill N                 ends the process, by a signal
 //   child                          leaves a process behind, in the worker's group

@@ -131,9 +131,10 @@ class FakeWorker {
       else
         send(Regrouped{m->generation, true, {}});
     } else if (const auto* m = std::get_if<Query>(&message)) {
-      nlohmann::json body = {{"state", cell_ ? "running" : "idle"}, {"entered", entered_}};
-      if (std::getenv("FAKE_GPUS")) body["device_bus_id"] = "0000:3" + std::to_string(rank_) + ":00.0";
-      send(Reply{m->id, std::move(body)});
+      question::Status::Answer status;
+      status.state = cell_ ? RankState::running : RankState::idle;
+      if (std::getenv("FAKE_GPUS")) status.device_bus_id = "0000:3" + std::to_string(rank_) + ":00.0";
+      send(Reply{m->id, answer_.is_null() ? encode_answer(status) : answer_});
     } else if (const auto* m = std::get_if<Credit>(&message)) {
       credit_ += m->bytes;
     } else if (std::holds_alternative<Shutdown>(message)) {
@@ -273,6 +274,8 @@ class FakeWorker {
       finding.cell = cell_;
       finding.message = text;
       send(FindingMessage{finding});
+    } else if (name == "answer") {
+      answer_ = nlohmann::json::parse(text);
     } else if (name == "send") {
       socket_.send(zmq::buffer(text), zmq::send_flags::none);
       while (!ended_) serve(-1);
@@ -315,6 +318,7 @@ class FakeWorker {
   std::optional<CellStatus> stop_;
   bool joining_ = false, ended_ = false, refuses_ = false, slow_regroup_ = false, dies_regrouping_ = false,
        again_ = false;
+  nlohmann::json answer_;  // null: the status
   std::optional<int64_t> regroup_;  // one that waits: its generation
   RankSet missing_;
 };
