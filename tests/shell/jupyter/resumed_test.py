@@ -156,6 +156,8 @@ class Notebooks(DetachableSession):
         reply, _ = kernel.finish(request)
         self.assertRegex(reply["evalue"], rf"\A/dev/pts/\d+ has taken the session {self.id} over; %resume --take-over in a cell takes it back\Z")
         self.assertEqual(kernel.reply(queued)["ename"], "session_away")
+        kernel.client.is_complete("x")
+        self.assertEqual(kernel.client.get_shell_msg(timeout=LIMIT_S)["msg_type"], "is_complete_reply")  # none to comm_open
         second.wait_for("0-1 │ begun")
         second.send("\x03")
         second.wait_for("■ ranks 0-1: interrupted; variables are kept")
@@ -213,14 +215,14 @@ class Notebooks(DetachableSession):
         self.assertRegex(self.lockstep("sessions", "list"), rf"{self.id} +detached until")
         self.ok(kernel, "print x")
         self.assertIn("attached: a notebook", self.lockstep("sessions", "list"))
-        request, queued = kernel.client.execute("print y\n%detach\nprint z"), kernel.client.execute("print never")
+        request, queued = kernel.client.execute("%detach\nprint z"), kernel.client.execute("print never")
         reply, published = kernel.finish(request)
         self.assertEqual((reply["status"], reply["execution_count"]), ("ok", 3))
-        self.assertIn("0-1 │ y\nthe session", text_of_all(published))
+        self.assertRegex(text_of_all(published), rf"\Athe session {self.id} goes on without a notebook")
         self.assertEqual(kernel.reply(queued)["ename"], "session_away")
         number, text = self.ok(kernel, "print last")
         self.assertEqual(number, 4)
-        self.assertRegex(text, r"(?s)0-1 │ y\n0-1 │ z\n.*0-1 │ last\n\Z")
+        self.assertRegex(text, r"(?s)0-1 │ z\n.*0-1 │ last\n\Z")
         os.kill(self.keeper, signal.SIGSTOP)
         self.assertIn("the keeper of this session does not answer", kernel.run("%detach")[0]["evalue"])
         os.kill(self.keeper, signal.SIGCONT)
@@ -260,6 +262,8 @@ class Notebooks(DetachableSession):
                             (("install", "--resume", "last", "--python"), "--python can't be used with --resume"),
                             (("run", "--take-over"), "--resume")):
             self.assertIn(text, self.lockstep("kernel", *words, code=2))
+        if any("terminal" in each for each in json.loads(self.lockstep("sessions", "list", "--json"))):
+            self.skipTest("the session left last is another one of this user")
         kernel = self.notebook(id="last")
         self.assertIn("there is no detachable session on this machine", self.fails(kernel, "print x"))
         self.assertEqual(kernel.ask(kernel.client.is_complete("x"))["status"], "unknown")
