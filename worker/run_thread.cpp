@@ -11,6 +11,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "collectives/log/meetings.h"
 #include "collectives/log/process_identity.h"
@@ -275,8 +277,15 @@ void RunThread::handle(const protocol::Builtin& builtin) {
   end_cell(std::move(done), took.count());
 }
 
-/// Follows a session that has grown. A number of threads that a cell has chosen stays.
+/// Follows a session that has grown, also in the variables that new ranks start with. A number of threads that a cell has
+/// chosen stays.
 void RunThread::follow_size(const protocol::Regroup& regroup) {
+  const std::string size = std::to_string(regroup.world_size);  // all ranks are on this machine
+  for (const auto& [name, value] : {std::pair<const char*, std::string>("LOCKSTEP_WORLD_SIZE", size),
+                                    {"LOCKSTEP_LOCAL_WORLD_SIZE", size},
+                                    {"LOCKSTEP_BACKEND", regroup.backend},
+                                    {"LOCKSTEP_THREADS", std::to_string(regroup.threads)}})
+    if (const char* before = std::getenv(name); !before || value != before) ::setenv(name, value.c_str(), 1);
   dist::resize_session(regroup.world_size, regroup.backend);
   if (libtorch_threads() == threads_) set_libtorch_threads(threads_ = regroup.threads);
 }

@@ -121,11 +121,12 @@ CodeResult CellRunner::run_builtin(const protocol::Function& function, const Ran
   return end_serving(cell, {});
 }
 
-std::optional<RestartedRank> CellRunner::restart(int rank, const protocol::Configure& configuration) {
+std::optional<RestartedRank> CellRunner::restart(int rank, const RankSet& together,
+                                                 const protocol::Configure& configuration) {
   stopper_.begin();
   std::exception_ptr failure;
   try {
-    if (auto restarted = start_again(rank, configuration)) return restarted;
+    if (auto restarted = start_again(rank, together, configuration)) return restarted;
   } catch (...) {
     failure = std::current_exception();
   }
@@ -149,13 +150,14 @@ void CellRunner::session_grows(int size) {
 }
 
 /// Returns nothing where the process has died, the store is gone or the user has interrupted it, half done.
-std::optional<RestartedRank> CellRunner::start_again(int rank, const protocol::Configure& configuration) {
+std::optional<RestartedRank> CellRunner::start_again(int rank, const RankSet& together,
+                                                     const protocol::Configure& configuration) {
   RankGroup& workers = services_.workers;
   const auto interrupted = [&] { return stopper_.is_interrupted() || !workers.has_store(); };
   const bool is_new = new_ranks_.contains(rank);
   const RankSet others = workers.live();
   if (!workers.restart(rank, connections_.next_generation(), interrupted)) return std::nullopt;
-  if (is_new) past_.join(rank, others);
+  if (is_new) past_.join(rank, others, default_ranks() | together);
   replay_ = std::make_unique<RankReplay>(services_, rank);
   workers.hub().send(rank, configuration);
   if (!replay_->run(past_, interrupted)) return std::nullopt;

@@ -56,10 +56,11 @@ class CellRunner {
   CodeResult run(const CellRequest& request, const OverAfter& over = nullptr);
   CodeResult run_builtin(const protocol::Function& function, const RankSet& ranks, int64_t number);
 
-  /// Starts another process in the place of a dead rank: it gets `configuration`, and loads and runs what the rank had.
-  /// The groups of all ranks are connected with it in connect(). No rank is in a cell. Returns what the process has
-  /// run; nothing where it has died again, which has been reported, or is_interrupted(). Throws StartError.
-  std::optional<RestartedRank> restart(int rank, const protocol::Configure& configuration);
+  /// Starts another process in the place of a dead rank: it gets `configuration`, and loads and runs what the rank had,
+  /// one that is new with the numbers that it has `together` with these ranks. The groups of all ranks are connected
+  /// with it in connect(). No rank is in a cell. Returns what the process has run; nothing where it has died again,
+  /// which has been reported, or is_interrupted(). Throws StartError.
+  std::optional<RestartedRank> restart(int rank, const RankSet& together, const protocol::Configure& configuration);
   /// The session, which had `size` ranks, has more: they are dead, and restart() gives them what all live ranks have.
   void session_grows(int size);
   /// Connects the groups of all live ranks, where they are not. Returns whether they are connected.
@@ -121,7 +122,7 @@ class CellRunner {
  private:
   bool is_idle() const;
   int64_t number_at_hand() const;
-  std::optional<RestartedRank> start_again(int rank, const protocol::Configure& configuration);
+  std::optional<RestartedRank> start_again(int rank, const RankSet& together, const protocol::Configure& configuration);
   void connect_ranks();
   void serve(OpenCell& cell);
   CodeResult end_serving(OpenCell& cell, std::string compiler_messages);

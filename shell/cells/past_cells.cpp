@@ -155,7 +155,8 @@ void PastCells::session_grows(int size) {
 }
 
 /// A new rank runs no step again that has met others, or has not ended, on one of them.
-void PastCells::join(int rank, const RankSet& like) {
+void PastCells::join(int rank, const RankSet& like, const RankSet& members) {
+  joined_[rank] = members;
   died_after_[rank] = 0;  // cells that it does not run have run without it
   for (size_t index = 0; index < entries_.size(); ++index) {
     if (auto* object = std::get_if<PastObject>(entries_[index].get())) {
@@ -257,7 +258,8 @@ Replay PastCells::replay(int rank, bool is_python) {
     const std::vector<protocol::Step>& steps = object->load.steps;
     Replay::Cell cell{.run = index, .message = run.message, .python = {}, .number = run.message.number};
     cell.message.again = true;
-    if (!cell.message.members.contains(rank)) cell.message.members = {};  // it is new
+    if (const auto own = joined_.find(rank); own != joined_.end() && !cell.message.members.contains(rank))
+      cell.message.members = own->second;
     cell.message.groups = part.groups;
     // In source order: an item needs what is missing by then, and defines its names for what follows.
     for (const PastItem& item : past_items(*object->text, steps)) {
@@ -294,11 +296,15 @@ Replay PastCells::replay(int rank, bool is_python) {
   return replay;
 }
 
-void PastCells::ran_again(int rank, size_t index, const protocol::Done& message) {
+bool PastCells::ran_again(int rank, size_t index, const protocol::Done& message) {
   Part& part = parts_of(index).at(rank);
-  if (message.status == CellStatus::ok) return;
-  part.steps_done = std::min(part.steps_done, message.steps_done);
+  if (message.status == CellStatus::ok) return true;
+  // Where one rank was alone, wrappers and inspectors have met nobody; on a new one the same step meets the others.
+  const bool meets = joined_.contains(rank) && contains(message.meetings, static_cast<size_t>(message.steps_done));
+  if (meets) part.meetings.push_back(message.steps_done);
+  part.steps_done = std::min(part.steps_done, message.steps_done + (meets ? 1 : 0));
   part.failed_again = true;
+  return meets;
 }
 
 }  // namespace lockstep::shell

@@ -63,15 +63,17 @@ class PastCells {
   void died(int rank, int64_t cell, int64_t step);
   /// Notes that the session, which had `size` ranks, has more from now on.
   void session_grows(int size);
-  /// Gives a new rank what all ranks of `like` have loaded and run. A later call adds what they have run since.
-  void join(int rank, const RankSet& like);
+  /// Gives a new rank what all ranks of `like` have loaded and run. A later call adds what they have run since. `members`:
+  /// the default group with which it takes cells, whose numbers it finds as it runs them.
+  void join(int rank, const RankSet& like, const RankSet& members);
   /// Notes that a process has taken the place of the one that died.
   void came_back(int rank) { died_after_.erase(rank); }
 
   /// Returns what a new process of `rank` has to do, which loads no objects where it is in Python.
   Replay replay(int rank, bool is_python = false);
-  /// Notes how a cell of a replay has ended.
-  void ran_again(int rank, size_t run, const protocol::Done& message);
+  /// Notes how a cell of a replay has ended. Returns false where it has failed, for another reason than that it meets ranks
+  /// which were not there when it ran.
+  bool ran_again(int rank, size_t run, const protocol::Done& message);
 
  private:
   struct Part {  // of a rank in a run
@@ -105,6 +107,7 @@ class PastCells {
   std::vector<std::unique_ptr<Entry>> entries_;  // in order
   std::multimap<int64_t, const PastObject*> objects_;  // by cell
   std::map<int64_t, Parts*> runs_;  // the last of each cell
+  std::map<int, RankSet> joined_;  // new ranks → the default group with which they came
   std::map<int, size_t> died_after_;  // of ranks that have not come back: entries at the death
 };
 

@@ -23,10 +23,12 @@ bool RankReplay::run(PastCells& past, const std::function<bool()>& interrupted) 
   for (size_t next = 0; next < plan_.actions.size(); ++next) {
     const auto* object = std::get_if<const PastObject*>(&plan_.actions[next]);
     const size_t failures = failures_.size();
+    done_.reset();
     if (object ? !load(**object, stopped) : !run(std::get<Replay::Cell>(plan_.actions[next]), past, stopped))
       return false;
     // What needs a name of it does not run either. The actions are the same, in the same order.
-    if (failures_.size() > failures) plan_ = past.replay(rank_, is_python);
+    if (failures_.size() > failures || (done_ && done_->status != CellStatus::ok))
+      plan_ = past.replay(rank_, is_python);
   }
   return true;
 }
@@ -45,7 +47,6 @@ bool RankReplay::load(const PastObject& object, const std::function<bool()>& sto
 
 bool RankReplay::run(const Replay::Cell& cell, PastCells& past, const std::function<bool()>& stopped) {
   if (!cell.runs) return true;
-  done_.reset();
   if (cell.python)
     services_.workers.hub().send(rank_, *cell.python);
   else
@@ -58,9 +59,10 @@ bool RankReplay::run(const Replay::Cell& cell, PastCells& past, const std::funct
   number_ = 0;
   for (protocol::LeftOut& each : done_->left_out)
     left_out_.push_back({.number = cell.number, .line = each.line, .why = std::move(each.why)});
-  if (!cell.python || done_->steps_done > 0) ++cells_;
-  past.ran_again(rank_, cell.run, *done_);
-  if (done_->status != CellStatus::ok)
+  const bool is_ok = done_->status == CellStatus::ok;
+  const bool is_fine = past.ran_again(rank_, cell.run, *done_);
+  if (done_->steps_done > 0 || (!cell.python && (is_ok || !is_fine))) ++cells_;
+  if (!is_fine)
     failures_.push_back(
         {.number = cell.number, .error = done_->error ? std::move(*done_->error) : protocol::CellError()});
   return true;

@@ -225,7 +225,7 @@ void ScriptRun::show_before(const ScriptCell& cell, CellStatus status) {
 void ScriptRun::take(const Event& event) {
   if (const auto* finding = std::get_if<FindingEvent>(&event)) findings_.push_back(finding->finding);
   // These were ended on purpose.
-  if (std::holds_alternative<SessionEvent>(event)) alive_ = RankSet();
+  if (const auto* session = std::get_if<SessionEvent>(&event); session && !session->has_grown) alive_ = RankSet();
   if (const auto* rank = std::get_if<RankEvent>(&event); rank && rank->state == RankState::ending)
     alive_.erase(rank->rank);
   const auto* ended = std::get_if<CellEvent>(&event);

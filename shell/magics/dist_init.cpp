@@ -56,8 +56,11 @@ CellOutcome change_size(MagicCall& call, int size) {
   };
   try {
     const CellOutcome outcome = start_again(call, first_dead(), from);
-    if (std::ssize(session.live_ranks().ranks()) < size) session.message(goes_on());
-    if (outcome.status != CellStatus::ok || session.live_ranks() == session.default_ranks()) return outcome;
+    const bool is_whole = std::ssize(session.live_ranks().ranks()) == size;
+    if (!is_whole)
+      session.message(goes_on());  // a rank that died meanwhile keeps its place: nobody asked for other numbers
+    if (outcome.status != CellStatus::ok || !is_whole || session.live_ranks() == session.default_ranks())
+      return outcome;
   } catch (const UsageError&) {
     throw;
   } catch (const Error& error) {

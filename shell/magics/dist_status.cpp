@@ -117,8 +117,9 @@ CellOutcome dist_status(MagicCall& call) {
     const gpus::Gpu* gpu = of_ranks.add(rank, status);
     const auto device_bytes = gpu ? bytes_of(*gpu, known.pid) : std::nullopt;
     if (device_bytes) memory = megabytes(device_bytes) + " (host " + memory + ")";
-    rows.push_back({std::to_string(rank), state, std::to_string(known.pid), known.host, known.device, memory, cell,
-                    collective_text(status.collective)});
+    const std::string pid = known.pid > 0 ? std::to_string(known.pid) : "-";  // a new rank may not have started yet
+    rows.push_back(
+        {std::to_string(rank), state, pid, known.host, known.device, memory, cell, collective_text(status.collective)});
     nlohmann::json entry = answer == answers.end() ? nlohmann::json::object() : protocol::encode_answer(status);
     entry.update({{"rank", rank},
                   {"state", state},

@@ -475,7 +475,7 @@ SessionCore::Restart SessionCore::restart(const RankSet& ranks) {
   for (const int rank : ranks) {
     std::optional<RestartedRank> restarted;
     try {
-      restarted = state_->runner->restart(rank, state_->configuration);
+      restarted = state_->runner->restart(rank, ranks, state_->configuration);
     } catch (const StartError& error) {  // of a rank, not of the session, which goes on
       result.error = error.what();
     }

@@ -42,6 +42,11 @@ CellStatus SessionCore::record(int64_t steps) {
   check_record_options(wanted);
   if (steps > 0 && started() && state_->is_recorded && state_->record_steps == 0)
     throw UsageError("the ranks were recorded already, until %record off or %restart: %dist_reset and %record on");
+  const bool is_as_started = !started() || (!state_->workers->grown() && default_ranks() == RankSet::all(world_size()));
+  if (steps > 0 && !is_as_started && state_->record_steps == 0)
+    throw UsageError(
+        "a replay has the ranks of the start, and the ranks are others since %dist_init -n M or %dist_continue: "
+        "%dist_reset and %record on");
   const RecordOptions before = std::exchange(options_.record, wanted);
   start();  // which records by itself where it starts ranks now
   if (state_->record_steps == steps) return CellStatus::ok;

@@ -155,6 +155,55 @@ def test_new_ranks_have_what_all_ranks_have():
     check("'own' is not defined on rank 3" in errors and "'loss' is not defined on rank 2" in errors, errors)
 
 
+ALIKE = """// %% alone
+int before = 1;
+// %% grow
+%dist_init -n 3
+// %% ranks
+%ranks
+// %% record
+%record on
+"""
+
+
+def test_all_ranks_are_those_of_one_session():
+    run = session(ALIKE, "-n", "1")
+    run.finish()
+    found = [(e["verdict"], e["ranks"]) for e in run.of("finding") if e["inspector"] == "ranks"]
+    check(found == [("ok", [0, 1, 2])], f"{run.of('finding')}")
+    errors = [e["message"] for e in run.of("error")]
+    check(len(errors) == 1 and "a replay has the ranks of the start" in errors[0], f"rank 0 would be replayed as 1 of 1: {errors}")
+
+
+KILLS = """// %% process of rank 0
+#include <csignal>
+#include <fstream>
+if (rank == 0) std::ofstream(arg("folder") + "/process") << ::getpid();
+// %% ends it
+if (rank == 2) {
+  int process = 0;
+  std::ifstream(arg("folder") + "/process") >> process;
+  ::kill(process, SIGKILL);
+}
+// %% grow
+%dist_init -n 3
+// %% back
+%restart
+// %% numbers
+std::printf("number %d of %d\\n", rank, world_size); std::cout << std::flush;
+"""
+
+
+def test_an_old_rank_that_dies_meanwhile_keeps_its_place():
+    with tempfile.TemporaryDirectory() as folder:
+        run = session(KILLS, "-n", "2", "--arg", f"folder={folder}")
+        check(run.finish() == 5, f"a rank has died: {run.events}")
+    said = texts(run)
+    check("rank 2 is new" in said and "cells run on ranks 1-2; %dist_init -n 3 starts what is missing" in said, said)
+    check("default group of 2" not in said, f"nobody has asked for other numbers: {said}")
+    check(lines_by_rank(run, "number") == {rank: [f"number {rank} of 3"] for rank in range(3)}, f"{run.events}")
+
+
 LIMITS = """// %% start
 int started = 1;
 // %% none

@@ -164,6 +164,8 @@ TEST_F(Deaths, ANewRankThatDiesAsItStartsCostsNoOther) {
                     HasSubstr("cells run on rank 0; %dist_init -n 3 starts what is missing")));
   for (const auto& message : recorder_.all<MessageEvent>()) EXPECT_THAT(message.text, Not(HasSubstr("is lost")));
   EXPECT_EQ(run("print b").status, CellStatus::ok);
+  run("%dist_status");
+  EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, testing::ContainsRegex("2 +dead +- "));
   EXPECT_EQ(run("%dist_init -n 3").status, CellStatus::ok);
   EXPECT_THAT(recorder_.all<MessageEvent>().at(0).text, HasSubstr("rank 1 is new: 2 cells ran again"));
   EXPECT_EQ(session_->target_words(), "ranks 0-2");

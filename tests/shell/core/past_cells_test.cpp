@@ -322,5 +322,32 @@ TEST_F(PastCellsTest, ACellThatFailsAgainTakesItsNamesWithIt) {
   EXPECT_EQ(past_.replay(1).actions.size(), replay.actions.size());
 }
 
+TEST_F(PastCellsTest, AStepThatMeetsTheOthersOnANewRankIsNoFailure) {
+  run(1, "train();\nint a = 1;", {{.line = 1, .names = {}}, {.line = 2, .names = {"a"}}});
+  const size_t index = std::get<Replay::Cell>(past_.replay(1).actions[1]).run;
+  const protocol::Done failed = {
+      .cell = 1, .status = CellStatus::error, .steps_done = 0, .error = {}, .collectives = {}, .meetings = {0}};
+  past_.join(2, kBoth, RankSet::all(3));
+  EXPECT_TRUE(past_.ran_again(2, index, failed));
+  EXPECT_EQ(left_out(2), (Texts{"1:1 it met other ranks", "1:2 the cell failed as it ran again"}));
+  EXPECT_FALSE(past_.ran_again(1, index, failed)) << "a rank of before has met nobody there";
+  EXPECT_EQ(left_out(1).front(), "1:1 the cell failed as it ran again");
+}
+
+TEST_F(PastCellsTest, ANewRankFindsTheNumbersWithWhichItCame) {
+  run(1, "int a = world_size;", {{.line = 1, .names = {"a"}}});
+  const auto members = [&](int rank) {
+    return std::get<Replay::Cell>(past_.replay(rank).actions.back()).message.members;
+  };
+  past_.session_grows(2);
+  past_.join(2, kBoth, RankSet::all(3));
+  EXPECT_EQ(members(2), RankSet::all(3));
+  EXPECT_EQ(members(1), kBoth) << "as it had found them";
+  past_.session_grows(3);
+  past_.join(4, RankSet::all(3), RankSet{0, 1, 2, 4});
+  EXPECT_EQ(members(2), RankSet::all(3));
+  EXPECT_EQ(members(4), (RankSet{0, 1, 2, 4}));
+}
+
 }  // namespace
 }  // namespace lockstep::shell
