@@ -130,8 +130,10 @@ class PlacedGroup : public Group {
   PlacedRanks::Listener placed_listener() {
     return {.started =
                 [this](int rank, pid_t pid, const std::string& device) {
-                  this->at(rank).info.pid = pid;
-                  this->at(rank).info.device = device;
+                  RankInfo& info = this->at(rank).info;
+                  info.pid = pid;
+                  // A copy may have said hello, with its device, before its process is reported.
+                  if (info.state == State::starting) info.device = device;
                 },
             .failed = [this](const std::string& why) { this->fail_start(why); },
             .ended = [this](int rank) { this->process_ended(rank); },
