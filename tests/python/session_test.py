@@ -215,12 +215,16 @@ def begin_late(self, cell):
     begin(self, cell)
     self.is_told = self._told_to_stop.is_set()
 def abort_in_cpp():
-    while not own._runs_cpp: time.sleep(0.01)
-    own._abort("asked for")"""
+    run = own._cpp.run
+    def run_and_abort(message):
+        own._cpp.run = run
+        threading.Thread(target=own._abort, args=("asked for",)).start()
+        return run(message)
+    own._cpp.run = run_and_abort"""
         run = Session(own, "type(own)._begin_cell = begin_late", "time.sleep(1000)", "own.is_told",
                       "try: stay()\nexcept KeyboardInterrupt: stay()",
                       "%%rank 0\nwork = dist.irecv(torch.ones(1), 1)\nstay()",
-                      "threading.Thread(target=abort_in_cpp).start()", "%%cpp\nfor (;;) ::usleep(1000);",
+                      "abort_in_cpp()", "%%cpp\nfor (;;) ::usleep(1000);",
                       "x = torch.ones(1); dist.all_reduce(x); x.item()",
                       options=["--keep-going", "--cell-timeout", "20"])
         self.assertEqual(run.statuses(), ["ok", "ok", "aborted", "ok", "aborted", "aborted", "ok", "aborted", "ok"],

@@ -31,6 +31,19 @@ class Deaths : public SessionTest {
     end(starter());
     ::setenv("FAKE_WORKER", how, 1);
   }
+  /// Runs a magic that starts a worker, which is stopped as it starts, and interrupts the session then.
+  CellStatus interrupted_as_it_starts(const std::string& magic) {
+    start_again_as("stop");
+    const std::jthread person([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        if (process_state(children().back()) == 'T') return session_->interrupt();
+        std::this_thread::yield();
+      }
+    });
+    const CellStatus status = run(magic).status;
+    ::unsetenv("FAKE_WORKER");
+    return status;
+  }
 };
 
 TEST_F(Deaths, ADeathWhileIdleIsToldWithWhatCanBeDone) {
@@ -173,19 +186,7 @@ TEST_F(Deaths, ANewRankThatDiesAsItStartsCostsNoOther) {
 
 TEST_F(Deaths, AddingRanksCanBeInterrupted) {
   start(1);
-  start_again_as("stop");
-  CellStatus status;
-  {
-    const std::jthread person([this](const std::stop_token& stop) {
-      while (!stop.stop_requested()) {
-        if (process_state(children().back()) == 'T') return session_->interrupt();
-        std::this_thread::yield();
-      }
-    });
-    status = run("%dist_init -n 2").status;
-  }
-  ::unsetenv("FAKE_WORKER");
-  EXPECT_EQ(status, CellStatus::interrupted);
+  EXPECT_EQ(interrupted_as_it_starts("%dist_init -n 2"), CellStatus::interrupted);
   EXPECT_EQ(recorder_.all<MessageEvent>().back().text, "cells run on rank 0; %dist_init -n 2 starts what is missing");
   EXPECT_EQ(run("print b").status, CellStatus::ok);
   EXPECT_EQ(run("%dist_init -n 2").status, CellStatus::ok);
@@ -279,19 +280,7 @@ TEST_F(Deaths, ARankOfAnotherBuildDoesNotComeBack) {
 TEST_F(Deaths, AStartAgainCanBeInterrupted) {
   start(2);
   run("rank 1 kill 9");
-  start_again_as("stop");
-  CellStatus status;
-  {
-    const std::jthread person([this](const std::stop_token& stop) {
-      while (!stop.stop_requested()) {
-        if (process_state(children().back()) == 'T') return session_->interrupt();
-        std::this_thread::yield();
-      }
-    });
-    status = run("%restart").status;
-  }
-  ::unsetenv("FAKE_WORKER");
-  EXPECT_EQ(status, CellStatus::interrupted);
+  EXPECT_EQ(interrupted_as_it_starts("%restart"), CellStatus::interrupted);
   const auto error = recorder_.all<ErrorEvent>().back();
   EXPECT_EQ(error.type, "session_error") << "no signal that came from elsewhere";
   EXPECT_THAT(error.message, HasSubstr("the session ended it: it was not back at the interrupt"));
