@@ -160,8 +160,9 @@ class Collectives {
     add_activities(finding, call.group);
     if (by_recorder) finding.message += kByRecorder;
     waiting_ = waiting_ | waiting;
-    // An exception of each explains it, or the end of some for which the launcher has ended the others.
-    const RankSet explained = job_.failed.empty() ? RankSet() : job_.failed | job_.taken_along;
+    // An exception of each explains it, or the failure of some by themselves, for which the launcher has ended the others.
+    const RankSet own = absent & job_.failed & (job_.killed | job_.outside);
+    const RankSet explained = own.empty() ? job_.failed : job_.failed | job_.taken_along;
     if (absent - explained == RankSet()) {
       finding.severity = Severity::note;
       verdicts_.add(Weight::consequence, std::move(finding));

@@ -577,6 +577,15 @@ TEST(Watched, WaitingForRanksThatTheLauncherEndedFollowsFromTheFailureOfOne) {
   };
   ASSERT_THAT(faults(), SizeIs(1));
   EXPECT_EQ(faults()[0].message, "rank 0 was killed by SIGKILL");
+  // A rank that keeps others waiting until one gives up and the launcher ends it is still the cause.
+  const std::vector<RankDoing> both = std::exchange(remains.doing, {other});
+  remains.errors = {{.rank = 0, .type = "DistBackendError", .message = "Connection closed by peer [127.0.0.1]:7"}};
+  remains.evidence = waiting(4, {0, 2, 3}).evidence;
+  ASSERT_THAT(faults(), SizeIs(1));
+  EXPECT_EQ(faults()[0].ranks, RankSet{1});
+  remains.errors = {};
+  remains.evidence = waiting(4, {2, 3}).evidence;
+  remains.doing = both;
   // Without the failure, that they have ended is all that is known.
   remains.doing.front() = other;
   remains.doing.front().rank = 0;
