@@ -166,7 +166,7 @@ class RankContext {
   void connect_group(const GroupEntry& entry, const std::map<int, nlohmann::json>& announcements,
                      const Attempt& attempt, const Store& store);
 
-  const ContextOptions options_;  // of the start
+  const ContextOptions options_;  // of the start; world_size() and backend() are those of now
   std::atomic<int> world_size_;
   std::string backend_;
   const std::shared_ptr<CollectiveLog> log_;

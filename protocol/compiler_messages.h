@@ -59,7 +59,8 @@ struct Forget {
   // Nothing else is forgotten then.
   int rank = -1;
   std::map<int64_t, std::vector<std::string>> lost = {};
-  RankSet like = {};  // of a rank that is new: it has loaded what all of these have, and sees it but for `lost`
+  RankSet like =
+      {};  // empty: `rank` is not new. It has loaded what all of these have, and sees those names without `lost`
 };
 
 /// Asks for the names that cells have defined: for %who and messages.

@@ -1,5 +1,5 @@
 // What Query asks the I/O thread of a rank, and the answer to each question, which is the body of Reply. A rank of a Python
-// job answers Status, Stack, and those at the end; one of a session of Python Hang, too.
+// job answers Status and Stack, and those that only ranks in Python answer; one of a session of Python answers Hang, too.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,7 +15,7 @@
 
 namespace lockstep::protocol {
 
-/// An answer begins with the reason where there is none.
+/// Every answer begins with the reason why there is none, if so.
 struct MayFail {
   std::string error;  // empty: what follows is the answer
 };
@@ -99,7 +99,7 @@ struct Throw {
   int64_t time_ns = 0;
 };
 
-/// What NCCL and c10d say of a rank (inspectors/evidence reads it). Texts that there are not are empty.
+/// What NCCL and c10d say of a rank (inspectors/evidence reads it). A text is empty where there is none.
 struct NcclEvidence {
   std::string recorder;  // JSON
   std::string errors;  // lines of JSON
@@ -196,7 +196,7 @@ std::map<int, typename Q::Answer> answers_to(std::map<int, Answer> answers) {
   return result;
 }
 
-/// Returns a line for each rank that gives no answer: "rank 3: the answer to …".
+/// Returns a line for each rank whose answer is an error: "rank 3: the answer to …". Who has not answered is not there.
 template <typename Answer>
 std::string errors_in(const std::map<int, Answer>& answers) {
   std::string lines;

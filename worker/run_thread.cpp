@@ -277,8 +277,8 @@ void RunThread::handle(const protocol::Builtin& builtin) {
   end_cell(std::move(done), took.count());
 }
 
-/// Follows a session that has grown, also in the variables that new ranks start with. A number of threads that a cell has
-/// chosen stays.
+/// Follows a session that has grown. Its environment becomes that with which new ranks start, so that all ranks are alike.
+/// A number of threads that a cell has chosen stays.
 void RunThread::follow_size(const protocol::Regroup& regroup) {
   const std::string size = std::to_string(regroup.world_size);  // all ranks are on this machine
   for (const auto& [name, value] : {std::pair<const char*, std::string>("LOCKSTEP_WORLD_SIZE", size),

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 
-#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 
 namespace lockstep::dist {
@@ -17,14 +17,7 @@ namespace {
 
 std::string folder_of(pid_t pid) { return pid == 0 ? "/proc/self" : fmt::format("/proc/{}", pid); }
 
-}  // namespace
-
-std::string SocketEnd::str() const {
-  char text[INET6_ADDRSTRLEN] = "";
-  ::inet_ntop(family, address.data(), text, sizeof text);
-  return family == AF_INET6 ? fmt::format("[{}]:{}", text, ntohs(port)) : fmt::format("{}:{}", text, ntohs(port));
-}
-
+/// Parses "0100007F:1F90", or an IPv6 address: words in the machine's byte order, and the port as a number.
 std::optional<SocketEnd> parse_socket_end(const std::string& text) {
   SocketEnd end;
   unsigned port = 0;
@@ -45,6 +38,27 @@ std::optional<SocketEnd> parse_socket_end(const std::string& text) {
   }
   end.port = htons(static_cast<uint16_t>(port));
   return end;
+}
+
+/// Leaves the sockets that the process holds.
+void keep_own(std::vector<SocketEntry>& sockets, pid_t pid) {
+  std::set<std::string> held;
+  std::error_code error;
+  for (std::filesystem::directory_iterator each(folder_of(pid) + "/fd", error), end; !error && each != end;
+       each.increment(error)) {
+    std::error_code gone;
+    held.insert(std::filesystem::read_symlink(each->path(), gone).string());
+  }
+  std::erase_if(sockets,
+                [&](const SocketEntry& each) { return !held.contains(fmt::format("socket:[{}]", each.inode)); });
+}
+
+}  // namespace
+
+std::string SocketEnd::str() const {
+  char text[INET6_ADDRSTRLEN] = "";
+  ::inet_ntop(family, address.data(), text, sizeof text);
+  return family == AF_INET6 ? fmt::format("[{}]:{}", text, ntohs(port)) : fmt::format("{}:{}", text, ntohs(port));
 }
 
 std::vector<SocketEntry> tcp_sockets(pid_t pid) {
@@ -70,25 +84,19 @@ std::vector<SocketEntry> tcp_sockets(pid_t pid) {
 }
 
 std::vector<SocketEntry> own_tcp_sockets(pid_t pid) {
-  std::set<std::string> held;
-  std::error_code error;
-  for (std::filesystem::directory_iterator each(folder_of(pid) + "/fd", error), end; !error && each != end;
-       each.increment(error)) {
-    std::error_code gone;
-    held.insert(std::filesystem::read_symlink(each->path(), gone).string());
-  }
   std::vector<SocketEntry> sockets = tcp_sockets(pid);
-  std::erase_if(sockets,
-                [&](const SocketEntry& each) { return !held.contains(fmt::format("socket:[{}]", each.inode)); });
+  keep_own(sockets, pid);
   return sockets;
 }
 
-std::vector<std::string> unanswered_connections(pid_t pid) {
-  std::vector<std::string> ends;
-  for (const SocketEntry& each : own_tcp_sockets(pid))
-    if (each.state == TCP_SYN_SENT && std::ranges::find(ends, each.remote.str()) == ends.end())
-      ends.push_back(each.remote.str());
-  return ends;
+std::vector<std::string> unanswered_connections() {
+  std::vector<SocketEntry> sockets = tcp_sockets();
+  std::erase_if(sockets, [](const SocketEntry& each) { return each.state != TCP_SYN_SENT; });
+  if (sockets.empty()) return {};
+  keep_own(sockets, 0);
+  std::set<std::string> ends;
+  for (const SocketEntry& each : sockets) ends.insert(each.remote.str());
+  return {ends.begin(), ends.end()};
 }
 
 }  // namespace lockstep::dist

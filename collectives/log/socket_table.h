@@ -1,13 +1,12 @@
-// Reads the kernel's tables of TCP sockets, proc_pid_net(5): /proc/PID/net/tcp and tcp6.
+// Reads the kernel's tables of TCP sockets, proc_pid_net(5): /proc/PID/net/tcp and tcp6. What this process's own
+// descriptors say without them is in collectives/transport/group_sockets.h.
 #pragma once
 #include <netinet/in.h>
 #include <sys/types.h>
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace lockstep::dist {
@@ -30,17 +29,15 @@ struct SocketEntry {
   uint64_t inode = 0;  // 0 while no program holds it
 };
 
-/// Parses "0100007F:1F90", or an IPv6 address: words in the machine's byte order, and the port as a number.
-std::optional<SocketEnd> parse_socket_end(const std::string& text);
-
 /// Returns the sockets in the network namespace of a process, in time proportional to their number; 0 for this process.
+/// Empty where the process is gone, or its tables may not be read.
 std::vector<SocketEntry> tcp_sockets(pid_t pid = 0);
 
 /// Returns those that the process itself holds.
-std::vector<SocketEntry> own_tcp_sockets(pid_t pid = 0);
+std::vector<SocketEntry> own_tcp_sockets(pid_t pid);
 
-/// Returns where a process tries to connect to without an answer (SYN_SENT): "10.0.0.1:29500". A firewall that drops
+/// Returns where this process tries to connect to without an answer (SYN_SENT): "10.0.0.1:29500". A firewall that drops
 /// packets looks so, and a machine that is off.
-std::vector<std::string> unanswered_connections(pid_t pid = 0);
+std::vector<std::string> unanswered_connections();
 
 }  // namespace lockstep::dist

@@ -31,7 +31,9 @@ Case::Case(const Remains& what) : remains(what) {
   for (const RankError& each : remains.errors) {
     if (each.rank < 0) continue;
     failed.insert(each.rank);
-    if (!is_consequence(each) && !is_mismatch(each) && !is_size_mismatch(each)) outside.insert(each.rank);
+    if (is_consequence(each) || is_mismatch(each) || is_size_mismatch(each)) continue;
+    outside.insert(each.rank);
+    by_themselves.insert(each.rank);
   }
   for (const RankDoing& each : remains.doing) {
     world.insert(each.rank);
@@ -40,6 +42,8 @@ Case::Case(const Remains& what) : remains(what) {
     if (each.ended && each.kind == FindingKind::died && !each.at_fault) taken_along.insert(each.rank);
     if (each.ended && each.kind == FindingKind::finished) outside.insert(each.rank);
     if (each.at_fault) failed.insert(each.rank);
+    // NCCL's watchdog aborts its process because another rank is silent, and Gloo because one sends other sizes.
+    if (each.at_fault && each.words.find("SIGABRT") == std::string::npos) by_themselves.insert(each.rank);
   }
 }
 

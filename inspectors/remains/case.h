@@ -22,6 +22,7 @@ struct Case {
   RankSet failed;  // raised an exception, or died of what they did themselves
   RankSet ended;  // their processes are gone
   RankSet killed;  // by a signal, or left without an exception: they are not in what they had called
+  RankSet by_themselves;  // failed, and not because a transport gave up on another rank
   RankSet taken_along;  // their launcher ended them, as it does after another rank has failed
   RankSet outside;  // finished, or raised an error of their own: nor are they, even where a dump says so
   std::map<std::string, RankSet> logged;  // group → ranks whose collective log says what they have called

@@ -160,10 +160,11 @@ class Collectives {
     add_activities(finding, call.group);
     if (by_recorder) finding.message += kByRecorder;
     waiting_ = waiting_ | waiting;
-    // An exception of each explains it, or the failure of some by themselves, for which the launcher has ended the others.
-    const RankSet own = absent & job_.failed & (job_.killed | job_.outside);
-    const RankSet explained = own.empty() ? job_.failed : job_.failed | job_.taken_along;
-    if (absent - explained == RankSet()) {
+    // The failure of a rank explains that it has not come. That the launcher has ended a rank does so where another one
+    // of them had failed by itself before.
+    const bool is_first_known = !(absent & job_.by_themselves).empty();
+    const RankSet gone = is_first_known ? job_.failed | job_.taken_along : job_.failed;
+    if (absent - gone == RankSet()) {
       finding.severity = Severity::note;
       verdicts_.add(Weight::consequence, std::move(finding));
     } else if (finding.kind == FindingKind::other_collective) {

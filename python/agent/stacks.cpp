@@ -193,7 +193,7 @@ json take_stacks(bool anyway, bool lines) {
   const bool answered = g_taken.load();
   return {{"native", answered ? frames_of(g_stack, lines) : json::array()},
           {"held", held},
-          {"connecting", dist::unanswered_connections()},
+          {"connecting", held ? dist::unanswered_connections() : std::vector<std::string>()},
           {"python", faulthandler_text()},
           {"holds_lock", answered && g_refused.load()}};
 }

@@ -32,7 +32,7 @@ void set_lock_check(int (*holds_lock)());
 /// {"native": [{"function", "object"}, …], innermost first, with "file" and "line" where `lines` asks for them and the
 ///            debug information has them; empty if the main thread did not answer within a second,
 ///  "held": the kernel reports that the main thread does not run,
-///  "connecting": to which addresses the process connects without an answer,
+///  "connecting": to which addresses the process connects without an answer, where "held",
 ///  "python": faulthandler's text; empty without it, and where there is no answer,
 ///  "holds_lock": there is no Python stack, since the main thread holds the interpreter's lock}.
 /// `anyway`: reads the Python stack with that lock held, too; for a thread that is known to stay within one call.

@@ -56,9 +56,9 @@ class CellRunner {
   CodeResult run(const CellRequest& request, const OverAfter& over = nullptr);
   CodeResult run_builtin(const protocol::Function& function, const RankSet& ranks, int64_t number);
 
-  /// Starts another process in the place of a dead rank: it gets `configuration`, and loads and runs what the rank had,
-  /// one that is new with the numbers that it has `together` with these ranks. The groups of all ranks are connected
-  /// with it in connect(). No rank is in a cell. Returns what the process has run; nothing where it has died again,
+  /// Starts another process in the place of a dead rank: it gets `configuration`, and loads and runs what the rank had.
+  /// A new rank loads and runs what all live ranks have; its cells find the numbers of the default group with all of
+  /// `together`, the ranks that start with it. The groups of all ranks are connected with it in connect(). No rank is in a cell. Returns what the process has run; nothing where it has died again,
   /// which has been reported, or is_interrupted(). Throws StartError.
   std::optional<RestartedRank> restart(int rank, const RankSet& together, const protocol::Configure& configuration);
   /// The session, which had `size` ranks, has more: they are dead, and restart() gives them what all live ranks have.

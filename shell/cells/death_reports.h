@@ -14,7 +14,7 @@ class DeathReports {
   DeathReports(const CellServices& services, OpenCells& cells)
       : services_(services), cells_(cells), deadline_(services.loop) {}
 
-  /// Reports that a rank has died; `where` is of the form " in cell 7". `matters`: later cells lack it.
+  /// Reports that a rank has died; `where` is of the form " in cell 7". `matters`: it took cells, and later ones lack it.
   void died(int rank, const protocol::CellError& error, const std::string& where, bool matters = true);
   /// Reports why a rank died, where no cell reports it; `where` is of the form " while no cell ran on it".
   void explain(int rank, const protocol::CellError& error, const std::string& where);

@@ -147,14 +147,14 @@ void PastCells::died(int rank, int64_t cell, int64_t step) {
   if (Part& part = run->second->at(rank); !part.has_ended) part.steps_done = step;
 }
 
-/// Those that ran with all ranks ran with fewer than there are now.
+/// A run without members was one of all ranks. They are named now, since there will be more.
 void PastCells::session_grows(int size) {
   for (const auto& entry : entries_)
     if (auto* run = std::get_if<Run>(entry.get()); run && run->message.members.empty())
       run->message.members = RankSet::all(size);
 }
 
-/// A new rank runs no step again that has met others, or has not ended, on one of them.
+/// A new rank does not run a step that has met other ranks, or has not ended, on one of `like`.
 void PastCells::join(int rank, const RankSet& like, const RankSet& members) {
   joined_[rank] = members;
   died_after_[rank] = 0;  // cells that it does not run have run without it

@@ -64,7 +64,7 @@ class PastCells {
   /// Notes that the session, which had `size` ranks, has more from now on.
   void session_grows(int size);
   /// Gives a new rank what all ranks of `like` have loaded and run. A later call adds what they have run since. `members`:
-  /// the default group with which it takes cells, whose numbers it finds as it runs them.
+  /// the default group that it joins. Cells that it runs again find the numbers of that group.
   void join(int rank, const RankSet& like, const RankSet& members);
   /// Notes that a process has taken the place of the one that died.
   void came_back(int rank) { died_after_.erase(rank); }

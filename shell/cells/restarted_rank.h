@@ -23,7 +23,7 @@ struct FailedAgain {
 };
 
 struct RestartedRank {
-  bool is_new = false;  // it is in no place of another one
+  bool is_new = false;  // no rank had its number before
   int cells = 0;  // that have run again
   std::vector<FailedAgain> failures;  // of them
   std::vector<LeftOutStep> left_out;

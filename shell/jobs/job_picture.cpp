@@ -93,14 +93,16 @@ inspect::RankDoing doing_of(int rank, const json& stacks, const std::vector<insp
   else if (waits && activity != FindingKind::collective && has("PyThread_acquire_lock"))
     activity = FindingKind::lock;
   std::string words = inspect::activity_words(activity);
+  // Another thread may connect as well: only who makes the store waits for that.
   const auto connecting = stacks.value("connecting", std::vector<std::string>());
   if (activity == FindingKind::collective && has("c10d::ProcessGroupGloo::RecvWork::wait"))
     words = "is in recv";
   else if (activity == FindingKind::collective && has("c10d::ProcessGroupGloo::SendWork::wait"))
     words = "is in send";
   else if (waits && activity != FindingKind::collective && inspect::is_at_store(frames))
-    words = connecting.empty() ? "waits for a key of the store"
-                               : fmt::format("gets no answer from {}, to which it connects", connecting.front());
+    words = connecting.empty() || !has("c10d::TCPStore::TCPStore")
+                ? "waits for a key of the store"
+                : fmt::format("gets no answer from {}, to which it connects", connecting.front());
   return {.rank = rank, .kind = activity, .words = std::move(words)};
 }
 

@@ -95,7 +95,8 @@ CellOutcome dist_init(MagicCall& call) {
   const int given = wanted.num_processes.value_or(0);
   const bool changes = is_running && is_count_alone(call) && given > 0 && given != running;
   if (call.given.has("--from") && !(changes && given > running))
-    throw UsageError("--from copies to ranks that start beside others: in a running session, with a larger -n");
+    throw UsageError(
+        "--from copies to ranks that start beside others: in a running session, with a larger -n and no other option");
   if (changes) return change_size(call, given);
   // How many ranks there are on other machines is known when these have answered.
   const int size = wanted.is_here() ? plan_session(wanted).world_size : given;

@@ -7,7 +7,8 @@
 
 namespace lockstep::shell {
 
-/// Returns the rank that --from names; nothing where it was not given. Throws UsageError: it is dead, or among `to`.
+/// Returns the rank that --from names; nothing where it was not given. Throws UsageError where it is
+/// dead, or one of `to`.
 std::optional<int> source_of(MagicCall& call, const RankSet& to);
 
 /// Starts these dead ranks again and reports on them; `from`: copies the model to them from that rank.

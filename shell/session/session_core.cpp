@@ -26,6 +26,7 @@ namespace lockstep::shell {
 namespace {
 
 constexpr std::chrono::seconds kInterruptLimit{2};
+constexpr int kThreadsOfRank = 7;
 
 }  // namespace
 
@@ -146,8 +147,9 @@ SessionEvent SessionCore::open_workers() {
   (void)working_directory();
   // A rank here has 7 threads when it is connected; the process that it is a copy of, the store, the compiler and this
   // process have 9 between them.
-  require_threads(9 + 7 * plan.world_size, fmt::format("the session could not start: a session of {} rank{}",
-                                                       plan.world_size, plan.world_size == 1 ? "" : "s"));
+  require_threads(9 + kThreadsOfRank * plan.world_size,
+                  fmt::format("the session could not start: a session of {} rank{}", plan.world_size,
+                              plan.world_size == 1 ? "" : "s"));
   s.directory = std::make_unique<SessionDirectory>(id_);
   const CompilerOptions compiler{s.directory->path(), options_.include_dirs, options_.compile_memory_mb};
   const auto progress = [this](const protocol::CompilerProgress& step) { report_start_step(step); };
@@ -519,7 +521,8 @@ void SessionCore::grow(int size) {
   wanted.num_processes = size;
   const SessionPlan plan = plan_session(wanted);
   if (!options_.has_python_ranks())
-    require_threads(7 * (size - before), fmt::format("the session can't grow: {} ranks more", size - before));
+    require_threads(kThreadsOfRank * (size - before),
+                    fmt::format("the session can't grow: {} ranks more", size - before));
   s.workers->grow(plan);
   s.runner->session_grows(before);
   options_.num_processes = size;

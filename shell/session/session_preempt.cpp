@@ -89,7 +89,7 @@ RankSet Session::ranks_that_save() {
   for (const auto& [rank, answer] : answers)
     if (answer.on_preempt) ranks.insert(rank);
   if (const std::string errors = protocol::errors_in(answers); !errors.empty())
-    message("whether on_preempt is registered, is not known: " + errors);
+    message("on which ranks on_preempt is registered is not known:\n" + errors);
   return ranks;
 }
 

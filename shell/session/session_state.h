@@ -72,7 +72,7 @@ struct SessionCore::State {
   std::unique_ptr<CellRunner> runner;  // once all of these are ready
   std::optional<StartProgress> start;  // while one is under way
   protocol::Configure configuration;
-  SessionEvent event;  // the last that was shown
+  SessionEvent event;  // the last that was shown; its backend is that of later groups
   nlohmann::json description;  // of session.json, without its workers
   int64_t last_number = 0;
   size_t history_at_start = 0;  // how many entries it had when the ranks started

@@ -578,7 +578,13 @@ TEST(Watched, WaitingForRanksThatTheLauncherEndedFollowsFromTheFailureOfOne) {
   ASSERT_THAT(faults(), SizeIs(1));
   EXPECT_EQ(faults()[0].message, "rank 0 was killed by SIGKILL");
   // A rank that keeps others waiting until one gives up and the launcher ends it is still the cause.
-  const std::vector<RankDoing> both = std::exchange(remains.doing, {other});
+  const auto names_rank_1 = [](const Finding& each) {
+    return each.verdict == Verdict::hang && each.message.find("ranks 0-1 have ended") != std::string::npos;
+  };
+  const std::vector<RankDoing> both = remains.doing;
+  remains.doing.front().words = "was killed by SIGABRT";
+  EXPECT_TRUE(std::ranges::any_of(faults(), names_rank_1));
+  remains.doing = {other};
   remains.errors = {{.rank = 0, .type = "DistBackendError", .message = "Connection closed by peer [127.0.0.1]:7"}};
   remains.evidence = waiting(4, {0, 2, 3}).evidence;
   ASSERT_THAT(faults(), SizeIs(1));

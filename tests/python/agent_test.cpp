@@ -737,13 +737,14 @@ TEST(JobPicture, WhatARankDoesIsInItsStacks) {
   EXPECT_EQ(words("c10d::ProcessGroupGloo::SendWork::wait(std::chrono::duration<long>)"), "is in send");
   EXPECT_EQ(words("c10d::ProcessGroupGloo::AsyncWork::wait()"), "is in a collective");
   EXPECT_EQ(words("c10d::TCPStore::wait(std::vector<std::string> const&)"), "waits for a key of the store");
-  EXPECT_EQ(shell::doing_of(0,
-                            {{"native", {{{"function", "c10d::TCPStore::TCPStore(std::string)"}}}},
-                             {"held", true},
-                             {"connecting", {"10.0.0.1:29500"}}},
-                            {{"f", "train.py", 1}})
-                .words,
+  const auto connects = [](const char* function) {
+    const json stacks = {{"native", {{{"function", function}}}}, {"held", true}, {"connecting", {"10.0.0.1:29500"}}};
+    return shell::doing_of(0, stacks, {{"f", "train.py", 1}}).words;
+  };
+  EXPECT_EQ(connects("c10d::TCPStore::TCPStore(std::string)"),
             "gets no answer from 10.0.0.1:29500, to which it connects");
+  EXPECT_EQ(connects("c10d::TCPStore::wait(std::vector<std::string> const&)"), "waits for a key of the store")
+      << "another thread connects";
   EXPECT_EQ(shell::doing_of(0, {{"native", {{{"function", "poll"}, {"object", "libc.so.6"}}}}, {"held", true}},
                             {{"call", "/x/lockstep/core/_library.py", 1}, {"main", "train.py", 2}})
                 .words,

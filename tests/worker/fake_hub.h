@@ -34,7 +34,6 @@ class Fd {
   void reset();
 
  private:
-  nlohmann::json ask(const protocol::Question& question, int rank);
   int fd_;
 };
 
@@ -56,7 +55,6 @@ class Process {
   bool running();
 
  private:
-  nlohmann::json ask(const protocol::Question& question, int rank);
   pid_t pid_ = -1;
   std::optional<Ended> ended_;
 };
@@ -80,7 +78,6 @@ class StoreProcess {
   Ended wait() { return process_->wait(); }
 
  private:
-  nlohmann::json ask(const protocol::Question& question, int rank);
   Fd lifeline_, output_;
   std::optional<Process> process_;
   std::string address_;

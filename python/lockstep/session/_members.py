@@ -1,6 +1,7 @@
 """Which ranks are the default group. After `%dist_continue` these are the ranks that live, numbered anew in their
 order, and a rank that `%restart` brings back is among them again. torch.distributed can't number a group anew, so there
-is a default group for each set of ranks; groups that lost no rank stay."""
+is a default group for each set of ranks; groups that lost no rank stay. After `%dist_init -n M` there may be more ranks
+than at the start; the first group stands for no set of ranks then."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class _Report:
 
 
 def begin(threads: int, has_grown: bool) -> None:
-    """Called once the first group is made. `has_grown`: the session had another size at its start."""
+    """Called when the first group has been made. `has_grown`: the session had another size at its start."""
     global _threads
     _threads = threads
     if has_grown:
